@@ -8,6 +8,7 @@
 //! - `managedFields` are removed, unless the scenario is about them; then they are sorted by manager.
 //! - `selfType` with a number, in errors of validation rules, becomes `selfType1`.
 //! - Requests to webhooks whose order and number are unpredictable are sorted, without duplicates.
+//! - The address of the resolver in errors of name resolution is removed.
 //! - Ages in tables become `AGE`; tokens are decoded to their claims; random values of kubectl become `CHANCE`.
 //!
 //! Absent, null and empty stay different.
@@ -45,6 +46,8 @@ static GENERATE_NAME: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern("hash=[0-9A-F]+"));
 /// The name of the type of `self` in errors of validation rules; its number depends on the time.
 static SELF_TYPE: LazyLock<Regex> = LazyLock::new(|| pattern(r"selfType\d+"));
+/// The resolver that a lookup asked.
+static RESOLVER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(dial tcp: lookup \S+) on \S+:53: "));
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\d+[smhdy])+$"));
 static AGE_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:\d+m)?\d+s\b"));
 static IP: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+\.\d+\.\d+\.\d+$"));
@@ -291,6 +294,7 @@ impl Normaliser<'_> {
         let replaced = GO_TIME.replace_all(&replaced, "T");
         let replaced = HASH.replace_all(&replaced, "hash=HASH");
         let replaced = SELF_TYPE.replace_all(&replaced, "selfType1");
+        let replaced = RESOLVER.replace_all(&replaced, "$1: ");
         let mut replaced = replaced.into_owned();
         // The longest first: an address such as 10.0.0.5 is also the beginning of 10.0.0.54.
         let mut names: Vec<_> = self.generated.iter().chain(&self.addresses).collect();

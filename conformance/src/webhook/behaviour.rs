@@ -18,8 +18,8 @@ pub struct Script(Vec<Behaviour>);
 
 /// Response to one request. Placeholders in its texts are replaced; `{{uid}}` is the UID of the review.
 ///
-/// With `respond` or `patch` it is an `AdmissionReview`, with `convert` a `ConversionReview`, otherwise `status`, `type` and
-/// `body` as they are.
+/// With `respond` or `patch` it is an `AdmissionReview`, with `convert` a `ConversionReview`, otherwise `status`, `type`,
+/// `location` and `body` as they are.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Behaviour {
@@ -34,6 +34,8 @@ struct Behaviour {
     /// Content type of the HTTP response.
     #[serde(default = "json_type", rename = "type")]
     content_type: String,
+    /// The header `Location`, of a redirect.
+    location: Option<String>,
     /// Text is sent unchanged, everything else as JSON. Default: an empty body.
     body: Option<Value>,
     /// Whether to send no response at all.
@@ -61,6 +63,7 @@ pub(super) enum Answer {
         delay: u64,
         status: u16,
         content_type: String,
+        location: Option<String>,
         body: Bytes,
     },
     /// Never responds.
@@ -115,10 +118,13 @@ impl Script {
 impl Behaviour {
     fn check(&self) -> Result<()> {
         let review = self.respond.is_some() || self.patch.is_some() || self.convert.is_some();
-        let plain = self.status != ok() || self.content_type != json_type() || self.body.is_some();
+        let plain = self.status != ok()
+            || self.content_type != json_type()
+            || self.location.is_some()
+            || self.body.is_some();
         ensure!(
             !(review && plain),
-            "`respond`, `patch` and `convert` exclude `status`, `type` and `body`"
+            "`respond`, `patch` and `convert` exclude `status`, `type`, `location` and `body`"
         );
         ensure!(
             !self.hang || !review && !plain && self.delay == 0,
@@ -183,6 +189,11 @@ impl Behaviour {
             delay: self.delay,
             status: self.status,
             content_type: self.content_type.clone(),
+            location: self
+                .location
+                .as_ref()
+                .map(|location| variables.fill(location))
+                .transpose()?,
             body,
         })
     }

@@ -4,17 +4,19 @@
 //!  API server ──HTTPS, certificate of an own CA──► /NAME ──► Script of NAME ──► response
 //!                                                    └─────► received requests of NAME, for `received: NAME`
 //!             ──HTTPS──► a second port, which speaks plain HTTP
+//!             ──HTTPS──► a port for each certificate that clients may refuse: the same endpoints
 //! ```
 //!
 //! It runs while its scenario runs. The CA and the ports are different in each run; [`WebhookServer::hide`] replaces them in
 //! the outcomes.
 
 mod behaviour;
+mod certificates;
 
 use std::{
     collections::BTreeMap,
     convert::Infallible,
-    net::{IpAddr, Ipv4Addr},
+    net::Ipv4Addr,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -26,11 +28,6 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, SanType,
-};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -52,17 +49,15 @@ const ROOT: &str = "root";
 /// Headers that are not recorded: they contain the port and the length of UIDs.
 const UNRECORDED_HEADERS: [&str; 2] = ["host", "content-length"];
 
-/// Name of the Service for which the server's certificate is valid, in the namespace of the scenario.
-const SERVICE: &str = "webhook";
-
 /// A running webhook server. Dropping it stops it.
 pub struct WebhookServer {
     state: Arc<Mutex<State>>,
     port: u16,
     plain_port: u16,
-    /// CA bundles, as the `caBundle` of a configuration contains them.
-    ca: String,
-    other_ca: String,
+    /// Ports with other certificates, by the name of the certificate.
+    odd_ports: Vec<(&'static str, u16)>,
+    /// CA bundles, as the `caBundle` of a configuration contains them, by the name that stands for them in outcomes.
+    bundles: Vec<(String, String)>,
     /// User name of the scenario's administrator.
     administrator: String,
     /// Aborted on drop.
@@ -87,8 +82,9 @@ impl WebhookServer {
         administrator: String,
         variables: &mut Variables,
     ) -> Result<Self> {
-        let authority = authority("webhook CA")?;
-        let tls = TlsAcceptor::from(Arc::new(tls_config(&authority, namespace)?));
+        let authority = certificates::authority("webhook CA")?;
+        let valid = certificates::valid(&authority, namespace)?;
+        let tls = TlsAcceptor::from(Arc::new(valid.tls_config()?));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let plain = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let bundle = |pem: String| STANDARD.encode(pem);
@@ -99,8 +95,14 @@ impl WebhookServer {
             })),
             port: listener.local_addr()?.port(),
             plain_port: plain.local_addr()?.port(),
-            ca: bundle(authority.pem()),
-            other_ca: bundle(self::authority("another CA")?.pem()),
+            odd_ports: Vec::new(),
+            bundles: vec![
+                ("CA".to_owned(), bundle(authority.pem())),
+                (
+                    "OTHER_CA".to_owned(),
+                    bundle(certificates::authority("another CA")?.pem()),
+                ),
+            ],
             administrator,
             listeners: JoinSet::new(),
         };
@@ -110,8 +112,19 @@ impl WebhookServer {
             "webhook.plain_url",
             format!("https://127.0.0.1:{}", server.plain_port),
         );
-        variables.set("webhook.ca", &server.ca);
-        variables.set("webhook.other_ca", &server.other_ca);
+        for (name, certificate) in certificates::odd(&authority)? {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+            let port = listener.local_addr()?.port();
+            variables.set(&format!("webhook.{name}_port"), port.to_string());
+            server.odd_ports.push((name, port));
+            let label = format!("{}_CA", name.to_uppercase());
+            server.bundles.push((label, bundle(certificate.pem())));
+            let tls = TlsAcceptor::from(Arc::new(certificate.tls_config()?));
+            server.listeners.spawn(serve(listener, tls, server.state.clone()));
+        }
+        for (label, bundle) in &server.bundles {
+            variables.set(&format!("webhook.{}", label.to_lowercase()), bundle);
+        }
         server.set(scripts, variables);
         server.listeners.spawn(serve(listener, tls, server.state.clone()));
         server.listeners.spawn(serve_plain(plain));
@@ -159,12 +172,17 @@ impl WebhookServer {
     /// Replaces what differs between two runs: CA bundles, ports, and the administrator.
     pub fn hide(&self, value: Value) -> Value {
         match value {
-            Value::String(text) => Value::String(
-                text.replace(&self.ca, "CA")
-                    .replace(&self.other_ca, "OTHER_CA")
+            Value::String(text) => {
+                let bundles = self.bundles.iter();
+                let text = bundles.fold(text, |text, (label, bundle)| text.replace(bundle, label));
+                let text = text
                     .replace(&format!(":{}", self.port), ":PORT")
-                    .replace(&format!(":{}", self.plain_port), ":PLAIN_PORT"),
-            ),
+                    .replace(&format!(":{}", self.plain_port), ":PLAIN_PORT");
+                let ports = self.odd_ports.iter();
+                Value::String(ports.fold(text, |text, (name, port)| {
+                    text.replace(&format!(":{port}"), &format!(":{}_PORT", name.to_uppercase()))
+                }))
+            }
             Value::Array(items) => items.into_iter().map(|item| self.hide(item)).collect(),
             Value::Object(fields) => {
                 if fields.get("username").and_then(Value::as_str) == Some(&self.administrator) {
@@ -184,38 +202,6 @@ impl WebhookServer {
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().expect("not poisoned")
-}
-
-fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
-}
-
-/// Creates the TLS configuration, with a certificate for 127.0.0.1 and the Service.
-fn tls_config(
-    authority: &CertifiedIssuer<'static, KeyPair>,
-    namespace: &str,
-) -> Result<rustls::ServerConfig> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, SERVICE);
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let service = format!("{SERVICE}.{namespace}.svc");
-    params.subject_alt_names = vec![
-        SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        SanType::DnsName(service.try_into()?),
-    ];
-    let key = KeyPair::generate()?;
-    let certificate = params.signed_by(&key, authority)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    Ok(builder
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key)?)
 }
 
 async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<Mutex<State>>) {
@@ -256,6 +242,7 @@ async fn respond(
             delay: 0,
             status: 599,
             content_type: "text/plain".to_owned(),
+            location: None,
             body: format!("{error:#}").into(),
         },
     };
@@ -263,6 +250,7 @@ async fn respond(
         delay,
         status,
         content_type,
+        location,
         body,
     } = answer
     else {
@@ -271,10 +259,13 @@ async fn respond(
     if delay > 0 {
         tokio::time::sleep(Duration::from_millis(delay)).await;
     }
-    let response = Response::builder()
+    let mut response = Response::builder()
         .status(status)
-        .header("content-type", content_type)
-        .body(Full::new(body));
+        .header("content-type", content_type);
+    if let Some(location) = location {
+        response = response.header("location", location);
+    }
+    let response = response.body(Full::new(body));
     Ok(response.unwrap_or_else(|error| Response::new(Full::new(error.to_string().into()))))
 }
 

@@ -57,6 +57,38 @@ fn format_float(number: f64) -> String {
     format!("{digits}e{sign}{exponent:0>2}")
 }
 
+/// A text as `%q` prints it.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for letter in text.chars() {
+        match letter {
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\'' => quoted.push('\''),
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            '\0'..='\u{1f}' | '\u{7f}' => quoted.push_str(&format!("\\x{:02x}", u32::from(letter))),
+            // What Rust escapes is not printable either.
+            _ if letter.escape_debug().len() > 1 => {
+                let code = u32::from(letter);
+                quoted.push_str(&if code > 0xffff {
+                    format!("\\U{code:08x}")
+                } else {
+                    format!("\\u{code:04x}")
+                });
+            }
+            _ => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
 /// Go's name of the dynamic type of a decoded JSON value.
 pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
@@ -87,6 +119,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn texts_are_quoted_like_in_go() {
+        for (text, expected) in [
+            ("a'b\"c\\", r#""a'b\"c\\""#),
+            (
+                "\u{1}\t\u{7f}é\u{200b}\u{e0001}",
+                r#""\x01\t\x7fé\u200b\U000e0001""#,
+            ),
+        ] {
+            assert_eq!(quoted(text), expected);
+        }
+    }
 
     #[test]
     fn values_are_formatted_like_go() {

@@ -127,6 +127,11 @@ pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<()
             }
             "replace" => {
                 let path = path?;
+                if path.is_empty() && !matches!(value, Value::Object(_) | Value::Array(_)) {
+                    // A wrapped error that is none.
+                    let why = "replace operation value must be object or array: %!w(<nil>)";
+                    return Err(DoesNotApply::Other(why.to_owned()));
+                }
                 check_depth(path, depth::of_value(value), &mut deepest)?;
                 replace(document, path, value.clone()).map_err(|why| {
                     why.of(

@@ -212,16 +212,19 @@ impl WriteVerbs {
         let resource = &target.resource;
         let (strategy, caller) = (resource.strategy, options.caller.as_deref());
         let admitted = Admitted::write(target, Operation::Update, options);
-        if self
+        let has_version = !object.meta("resourceVersion").is_empty();
+        let was_changed = self
             .admission
-            .mutate(&admitted, &mut object, Some(old), &mut warnings, |_| Ok(()))?
-        {
+            .mutate(&admitted, &mut object, Some(old), &mut warnings, |_| Ok(()))?;
+        // A real server compares the version only when it stores the object: mutating webhooks have been asked by then, and
+        // may have removed it.
+        let version = Some(object.meta("resourceVersion"));
+        let version = version.filter(|version| has_version || !version.is_empty());
+        check_precondition(version.unwrap_or(required), entry, target)?;
+        if was_changed {
             match_namespace(&mut object, target)?;
             check_name(resource, &object, old)?;
         }
-        // A real server compares the version only when it stores the object: mutating webhooks have been asked by then.
-        let version = Some(object.meta("resourceVersion")).filter(|version| !version.is_empty());
-        check_precondition(version.unwrap_or(required), entry, target)?;
         let write = Write {
             resource,
             object: &object,

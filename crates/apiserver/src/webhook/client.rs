@@ -6,27 +6,34 @@ use std::{collections::HashMap, io::Read, net::SocketAddr, sync::Arc};
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use futures::{StreamExt, stream};
-use http::{Request, Response, StatusCode, header};
-use serde_json::Value;
-use tokio::time::{Duration, Instant, timeout};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     Answer, Answers, Call, CallFailure, Endpoint,
     budget::{ResponseBudget, Share},
-    connection::{MAX_RESPONSE_BYTES, Pool},
+    connection::{MAX_RESPONSE_BYTES, Pool, Route, joined},
     in_process::InProcessWebhook,
-    redirect::{Hop, post_failed},
+    media_type,
+    review::read_document,
+    url::Url,
 };
-use crate::{large_work::LargeWork, object_store::ObjectStore, storage::Key};
+use crate::{golang, large_work::LargeWork, object_store::ObjectStore, storage::Key};
 
 /// How many calls of one request are made at a time.
 const MAX_CONCURRENT: usize = 64;
+
+/// How many requests a call makes when it is redirected.
+const MAX_REQUESTS: usize = 10;
 
 /// How much of a body is shown in a message.
 const MAX_SHOWN_BYTES: usize = 2048;
 
 /// The largest body of an error that is read as a `Status`. Its message is kept as long as the request, beside the budget.
 const MAX_STATUS_BYTES: usize = 64 * 1024;
+
+/// What a real server calls itself.
+const USER_AGENT: HeaderValue = HeaderValue::from_static("kube-apiserver-admission");
 
 /// Makes calls to webhooks.
 pub(crate) struct WebhookClient {
@@ -109,24 +116,12 @@ impl WebhookClient {
         let limit = left.min(call.timeout);
         // Rounded up, as the real server does.
         let seconds = limit.as_secs() + u64::from(limit.subsec_nanos() > 0);
-        let until = Instant::now() + limit;
-        let mut endpoint = call.endpoint.clone();
-        let mut hop = Hop::first(endpoint.url.with_query(&format!("timeout={seconds}s")));
-        let response = loop {
-            let request = hop.request(|| call.body(uid));
-            let request = request.map_err(|error| CallFailure::NotSent(error.to_string()))?;
-            let left = until.saturating_duration_since(Instant::now());
-            let response = self.send(&endpoint, request, left, share).await;
-            let response = response.map_err(|failure| match failure {
-                CallFailure::Failed(why) => post_failed(&hop.url, &why),
-                other => other,
-            })?;
-            let Some(next) = hop.next(&response)? else {
-                break response;
-            };
-            endpoint = Arc::new(endpoint.redirected(&next.url));
-            hop = next;
-        };
+        let mut url = call.endpoint.url.clone();
+        url.query = format!("timeout={seconds}s");
+        let deadline = Instant::now() + limit;
+        let response = self
+            .follow(&call.endpoint, url, call.body(uid), deadline, share)
+            .await?;
         let is_compressed = response.headers().contains_key(header::CONTENT_ENCODING);
         let size = if is_compressed {
             MAX_RESPONSE_BYTES
@@ -137,16 +132,63 @@ impl WebhookClient {
         large_work.run(size, read).await
     }
 
+    /// Sends a request, and follows redirects like Go: most of them without the body.
+    async fn follow(
+        &self,
+        endpoint: &Endpoint,
+        mut url: Url,
+        body: Bytes,
+        deadline: Instant,
+        share: &mut Share,
+    ) -> Result<Response<Bytes>, CallFailure> {
+        let failed =
+            |url: &str, why: String| CallFailure::Failed(format!("Post {}: {why}", golang::quoted(url)));
+        let mut body = Some(body);
+        let mut referer = None;
+        for requests in 1.. {
+            let request = request_of(&url, body.clone(), referer.as_deref())?;
+            let response = self.send(endpoint, &url, request, deadline, share).await;
+            let response = response.map_err(|failure| match failure {
+                CallFailure::Failed(why) => failed(&url.to_string(), why),
+                other => other,
+            })?;
+            let Some(redirect) = Redirect::of(&response) else {
+                return Ok(response);
+            };
+            let next = url.join(&redirect.location).map_err(|error| {
+                let location = golang::quoted(&redirect.location);
+                failed(
+                    &url.to_string(),
+                    format!("failed to parse Location header {location}: {error}"),
+                )
+            })?;
+            if requests == MAX_REQUESTS {
+                let why = format!("stopped after {MAX_REQUESTS} redirects");
+                return Err(failed(&redirect.location, why));
+            }
+            if !redirect.keeps_body {
+                body = None;
+            }
+            let leaves_tls = url.scheme == "https" && next.scheme == "http";
+            referer = (!leaves_tls).then(|| url.to_string());
+            url = next;
+        }
+        unreachable!("the loop ends with a response or an error")
+    }
+
     async fn send(
         &self,
         endpoint: &Endpoint,
+        url: &Url,
         request: Request<Bytes>,
-        limit: Duration,
+        deadline: Instant,
         share: &mut Share,
     ) -> Result<Response<Bytes>, CallFailure> {
         let too_late = |_| CallFailure::Failed("context deadline exceeded".to_owned());
-        if let Some(webhook) = self.in_process.get(&endpoint.host) {
-            let answer = timeout(limit, webhook.call(request)).await.map_err(too_late)?;
+        if let Some(webhook) = self.in_process.get(url.hostname()) {
+            let answer = timeout_at(deadline, webhook.call(request))
+                .await
+                .map_err(too_late)?;
             let answer = answer.map_err(CallFailure::Failed)?;
             if answer.body().len() > MAX_RESPONSE_BYTES {
                 return Err(CallFailure::Failed("length limit exceeded".to_owned()));
@@ -162,29 +204,50 @@ impl WebhookClient {
                 "could not get REST client: {problem}"
             )));
         }
-        let address = self.address_of(endpoint).map_err(CallFailure::Failed)?;
+        let route = self.route(endpoint, url).map_err(CallFailure::Failed)?;
         // A paused clock does not know that the webhook works.
-        let exchange = windlass_clock::outside(self.pool.send(endpoint, &address, request, share));
-        let response = timeout(limit, exchange).await.map_err(too_late)?;
+        let exchange = windlass_clock::outside(self.pool.send(route, request, share));
+        let response = timeout_at(deadline, exchange).await.map_err(too_late)?;
         response.map_err(CallFailure::Failed)
     }
 
-    /// Where to connect to.
-    fn address_of(&self, endpoint: &Endpoint) -> Result<String, String> {
-        if let Some(address) = self.addresses.get(&endpoint.host) {
-            return Ok(address.to_string());
+    /// Where to connect to for a URL, and how.
+    fn route(&self, endpoint: &Endpoint, url: &Url) -> Result<Route, String> {
+        let default_port = match &*url.scheme {
+            "https" => 443,
+            "http" => 80,
+            other => return Err(format!("unsupported protocol scheme {}", golang::quoted(other))),
+        };
+        let host = url.hostname();
+        if url.host.is_empty() {
+            return Err("http: no Host in request URL".to_owned());
         }
-        let port = endpoint.port;
-        let join = |host: &str| {
-            if host.contains(':') {
-                format!("[{host}]:{port}")
+        let port = match url.port() {
+            "" => default_port,
+            port => port
+                .parse()
+                .map_err(|_| format!("dial tcp: address {port}: invalid port"))?,
+        };
+        let is_own = url.host == endpoint.url.host;
+        let address = match (&endpoint.service, self.addresses.get(host)) {
+            (_, Some(address)) => (address.ip().to_string(), address.port()),
+            (Some((namespace, name)), None) if is_own => (self.host_of_service(namespace, name, port)?, port),
+            _ => (host.to_owned(), port),
+        };
+        let tls = (url.scheme == "https").then(|| {
+            // A service has one name, wherever it redirects to.
+            let name = if endpoint.service.is_some() {
+                &endpoint.host
             } else {
-                format!("{host}:{port}")
-            }
-        };
-        let Some((namespace, name)) = &endpoint.service else {
-            return Ok(join(&endpoint.host));
-        };
+                host
+            };
+            (Box::from(name), endpoint.tls_config())
+        });
+        Ok(Route { address, tls })
+    }
+
+    /// The host at which a service listens.
+    fn host_of_service(&self, namespace: &str, name: &str, port: u16) -> Result<String, String> {
         let entry = self
             .store
             .builtin_entry(("", "services"), &Key::new(namespace, name));
@@ -193,7 +256,7 @@ impl WebhookClient {
             return Err(format!("service \"{name}\" not found"));
         };
         if service.text_at("spec.type") == "ExternalName" {
-            return Ok(join(&service.text_at("spec.externalName")));
+            return Ok(service.text_at("spec.externalName"));
         }
         let ports = service.tree()["spec"]["ports"].as_array();
         if !ports.into_iter().flatten().any(|known| known["port"] == port) {
@@ -206,8 +269,47 @@ impl WebhookClient {
         // The addresses of services are virtual: nothing listens there.
         Err(format!(
             "dial tcp {}: connect: connection refused",
-            join(&address)
+            joined(&address, port)
         ))
+    }
+}
+
+/// The request for a URL: with a review, or after most redirects without one.
+fn request_of(url: &Url, body: Option<Bytes>, referer: Option<&str>) -> Result<Request<Bytes>, CallFailure> {
+    let mut request = Request::builder()
+        .method(if body.is_some() { Method::POST } else { Method::GET })
+        .uri(url.request_target())
+        .header(header::HOST, url.authority())
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(header::ACCEPT, "application/json, */*")
+        .header(header::ACCEPT_ENCODING, "gzip");
+    if body.is_some() {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    if let Some(referer) = referer {
+        request = request.header(header::REFERER, referer);
+    }
+    let request = request.body(body.unwrap_or_default());
+    request.map_err(|error| CallFailure::NotSent(error.to_string()))
+}
+
+/// Where a response says that the webhook is.
+struct Redirect {
+    location: String,
+    /// Whether the same request is sent there, and not one without a body.
+    keeps_body: bool,
+}
+
+impl Redirect {
+    fn of(response: &Response<Bytes>) -> Option<Self> {
+        let keeps_body = match response.status().as_u16() {
+            301..=303 => false,
+            307 | 308 => true,
+            _ => return None,
+        };
+        let location = response.headers().get(header::LOCATION)?;
+        let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
+        (!location.is_empty()).then_some(Self { location, keeps_body })
     }
 }
 
@@ -236,6 +338,11 @@ fn decompress(response: Response<Bytes>, share: &mut Share) -> Result<Response<B
 /// The body of a successful response, or client-go's message about another one.
 fn body_of(response: Response<Bytes>) -> Result<Bytes, String> {
     let code = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let kind = kind.map(|kind| String::from_utf8_lossy(kind.as_bytes()));
+    if let Some(problem) = kind.and_then(|kind| media_type::problem(&kind)) {
+        return Err(format!("Internal error occurred: {problem}"));
+    }
     if code.is_success() {
         if response.body().is_empty() {
             let kind = response.headers().get(header::CONTENT_TYPE);
@@ -301,8 +408,8 @@ fn status_message(body: &[u8]) -> Option<String> {
     if body.len() > MAX_STATUS_BYTES {
         return None;
     }
-    let status: Value = serde_json::from_slice(body).ok()?;
-    if status["kind"] != "Status" {
+    let status = read_document(body).ok()?;
+    if status["kind"] != "Status" || status["status"] != "Failure" {
         return None;
     }
     Some(status["message"].as_str().unwrap_or_default().to_owned())

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use windlass_api::naming;
 
+use super::url::Url;
 use crate::schema::Problem;
 
 /// What a valid URL looks like.
@@ -23,72 +24,39 @@ pub(crate) fn client_config_problems(config: &Value) -> Vec<(&'static str, Probl
     }
 }
 
-fn url_problems(url: &str) -> Vec<Problem> {
-    let invalid = |value: &str, why: &str| Problem::Invalid(value.into(), why.to_owned());
-    if let Some(why) = parse_problem(url) {
-        let why = format!("url must be a valid URL: parse {url:?}: {why}{FORM}");
-        return vec![Problem::Required(why)];
-    }
-    let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (scheme, rest) = rest.split_once("://").unwrap_or(("", rest));
-    let authority = if scheme.is_empty() {
-        ""
-    } else {
-        rest.split('/').next().unwrap_or_default()
+fn url_problems(text: &str) -> Vec<Problem> {
+    let url = match Url::parse(text) {
+        Ok(url) => url,
+        Err(error) => {
+            let why = format!("url must be a valid URL: {error}{FORM}");
+            return vec![Problem::Required(why)];
+        }
     };
-    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     let mut problems = Vec::new();
-    if scheme != "https" {
-        let why = format!("'https' is the only allowed URL scheme{FORM}");
-        problems.push(invalid(scheme, &why));
+    let mut refuse = |value: &str, why: &str| {
+        problems.push(Problem::Invalid(value.into(), why.to_owned()));
+    };
+    if url.scheme != "https" {
+        refuse(
+            &url.scheme,
+            &format!("'https' is the only allowed URL scheme{FORM}"),
+        );
     }
-    if host.is_empty() {
-        problems.push(invalid("", &format!("host must be specified{FORM}")));
+    if url.host.is_empty() {
+        refuse("", &format!("host must be specified{FORM}"));
+    }
+    if let Some(user) = &url.user {
+        refuse(user, "user information is not permitted in the URL");
     }
     for (text, why) in [
-        (user, "user information is not permitted in the URL"),
-        (fragment, "fragments are not permitted in the URL"),
-        (query, "query parameters are not permitted in the URL"),
+        (&url.fragment, "fragments are not permitted in the URL"),
+        (&url.query, "query parameters are not permitted in the URL"),
     ] {
         if !text.is_empty() {
-            problems.push(invalid(text, why));
+            refuse(text, why);
         }
     }
     problems
-}
-
-/// Why Go cannot parse a URL at all.
-pub(super) fn parse_problem(url: &str) -> Option<String> {
-    let mut rest = url;
-    while let Some(start) = rest.find('%') {
-        let escape = &rest.as_bytes()[start + 1..rest.len().min(start + 3)];
-        if escape.len() < 2 || !escape.iter().all(u8::is_ascii_hexdigit) {
-            let end = rest.floor_char_boundary(rest.len().min(start + 3));
-            return Some(format!(
-                "invalid URL escape {:?}",
-                &rest[start..end.max(start + 1)]
-            ));
-        }
-        rest = &rest[start + 3..];
-    }
-    if url.chars().any(char::is_control) {
-        return Some("net/url: invalid control character in URL".to_owned());
-    }
-    let first = url.split('/').next().unwrap_or_default();
-    let is_scheme = |text: &str| {
-        text.starts_with(|letter: char| letter.is_ascii_alphabetic())
-            && text
-                .chars()
-                .all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
-    };
-    match first.split_once(':') {
-        Some(("", _)) => Some("missing protocol scheme".to_owned()),
-        Some((scheme, _)) if !is_scheme(scheme) => {
-            Some("first path segment in URL cannot contain colon".to_owned())
-        }
-        _ => None,
-    }
 }
 
 fn service_problems(service: &Value) -> Vec<(&'static str, Problem)> {

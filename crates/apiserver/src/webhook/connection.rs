@@ -1,10 +1,12 @@
-//! Connections to webhooks: HTTP/1.1 over TLS, kept for the next call.
+//! Connections to webhooks: HTTP/1.1 over TLS (without it only after a redirect), kept for the next call.
 //!
 //! A connection has no task: it is driven by the call that uses it, and ends with its pool.
 
 use std::{
     collections::HashMap,
     hash::{Hash, Hasher},
+    io,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     time::Duration,
@@ -21,10 +23,14 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::{ClientConfig, pki_types::ServerName};
-use tokio::{net::TcpStream, time::Instant};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::Instant,
+};
 use tokio_rustls::TlsConnector;
 
-use super::{Endpoint, budget::Share, first_bytes::FirstBytes, tls};
+use super::{budget::Share, first_bytes::FirstBytes, tls};
 
 /// The largest response: twice what the largest patch of the largest object takes.
 pub(super) const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
@@ -36,31 +42,37 @@ const MAX_IDLE_OF_ALL: usize = 64;
 
 /// Connections that are not in use, by what they were opened for.
 #[derive(Default)]
-pub(super) struct Pool(Mutex<HashMap<PoolKey, Vec<Connection>>>);
+pub(super) struct Pool(Mutex<HashMap<Route, Vec<Connection>>>);
 
-/// Where a connection leads, and the configuration of its TLS, which each endpoint has once.
+/// Where a connection leads.
 #[derive(Clone)]
-struct PoolKey {
-    address: Box<str>,
-    server_name: Box<str>,
-    config: Arc<ClientConfig>,
+pub(super) struct Route {
+    /// A host, which may be a name, and a port.
+    pub(super) address: (String, u16),
+    /// The name that the certificate must have, and the configuration of TLS, which each endpoint has once. `None` for a
+    /// connection without TLS.
+    pub(super) tls: Option<(Box<str>, Arc<ClientConfig>)>,
 }
 
-impl PoolKey {
-    fn parts(&self) -> (&str, &str, *const ClientConfig) {
-        (&self.address, &self.server_name, Arc::as_ptr(&self.config))
+impl Route {
+    fn parts(&self) -> (&(String, u16), Option<(&str, *const ClientConfig)>) {
+        let tls = self.tls.as_ref();
+        (
+            &self.address,
+            tls.map(|(name, config)| (&**name, Arc::as_ptr(config))),
+        )
     }
 }
 
-impl PartialEq for PoolKey {
+impl PartialEq for Route {
     fn eq(&self, other: &Self) -> bool {
         self.parts() == other.parts()
     }
 }
 
-impl Eq for PoolKey {}
+impl Eq for Route {}
 
-impl Hash for PoolKey {
+impl Hash for Route {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.parts().hash(state);
     }
@@ -80,19 +92,13 @@ enum ExchangeError {
 }
 
 impl Pool {
-    /// Sends a request to this address (`host:port`), on a kept connection if there is one.
+    /// Sends a request, on a kept connection if there is one.
     pub(super) async fn send(
         &self,
-        endpoint: &Endpoint,
-        address: &str,
+        key: Route,
         request: Request<Bytes>,
         share: &mut Share,
     ) -> Result<Response<Bytes>, String> {
-        let key = PoolKey {
-            address: address.into(),
-            server_name: endpoint.host.clone(),
-            config: endpoint.tls_config(),
-        };
         while let Some(mut connection) = self.take(&key) {
             match connection.exchange(request.clone(), share).await {
                 Ok(response) => {
@@ -104,7 +110,7 @@ impl Pool {
                 Err(ExchangeError::Failed(why)) => return Err(why),
             }
         }
-        let mut connection = Connection::open(endpoint, address, key.config.clone()).await?;
+        let mut connection = Connection::open(&key).await?;
         match connection.exchange(request, share).await {
             Ok(response) => {
                 self.keep(key, connection);
@@ -114,7 +120,7 @@ impl Pool {
         }
     }
 
-    fn take(&self, key: &PoolKey) -> Option<Connection> {
+    fn take(&self, key: &Route) -> Option<Connection> {
         let mut idle = self.0.lock();
         let connections = idle.get_mut(key)?;
         while let Some(mut connection) = connections.pop() {
@@ -126,7 +132,7 @@ impl Pool {
         None
     }
 
-    fn keep(&self, key: PoolKey, mut connection: Connection) {
+    fn keep(&self, key: Route, mut connection: Connection) {
         if connection.driver.is_terminated() {
             return;
         }
@@ -161,16 +167,21 @@ impl Pool {
 }
 
 impl Connection {
-    async fn open(endpoint: &Endpoint, address: &str, config: Arc<ClientConfig>) -> Result<Self, String> {
-        let stream = TcpStream::connect(address)
-            .await
-            .map_err(|error| format!("dial tcp {address}: {}", dial_error(&error)))?;
-        let name = ServerName::try_from(endpoint.host.to_string()).map_err(|error| error.to_string())?;
-        let stream = TlsConnector::from(config)
+    async fn open(route: &Route) -> Result<Self, String> {
+        let stream = connect(&route.address).await?;
+        let Some((name, config)) = &route.tls else {
+            return Self::over(stream).await;
+        };
+        let name = ServerName::try_from(name.to_string()).map_err(|error| error.to_string())?;
+        let stream = TlsConnector::from(config.clone())
             .connect(name, FirstBytes::of(stream))
             .into_fallible()
             .await
             .map_err(|(error, stream)| tls::handshake_error(&error, stream.first()))?;
+        Self::over(stream).await
+    }
+
+    async fn over(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Self, String> {
         let (sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| error.to_string())?;
@@ -237,9 +248,53 @@ async fn receive(mut body: Incoming, share: &mut Share) -> Result<Bytes, String>
     Ok(received.freeze())
 }
 
-fn dial_error(error: &std::io::Error) -> String {
+/// Connects to the first address of a host that accepts.
+async fn connect((host, port): &(String, u16)) -> Result<TcpStream, String> {
+    let mut first_error = None;
+    for address in addresses(host, *port).await? {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => {
+                first_error.get_or_insert_with(|| format!("dial tcp {address}: {}", dial_error(&error)));
+            }
+        }
+    }
+    Err(first_error.unwrap_or_else(|| unknown_host(host)))
+}
+
+async fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    // The system's resolver also reads `127.1` as an address.
+    let last = host.rsplit('.').find(|label| !label.is_empty());
+    let is_number = last.is_none_or(|label| label.starts_with(|first: char| first.is_ascii_digit()));
+    if is_number {
+        return Err(unknown_host(host));
+    }
+    let found = tokio::net::lookup_host((host, port)).await;
+    found.map(Iterator::collect).map_err(|_| unknown_host(host))
+}
+
+fn unknown_host(host: &str) -> String {
+    format!("dial tcp: lookup {host}: no such host")
+}
+
+/// `host:port`, with brackets around an IPv6 address.
+pub(super) fn joined(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+fn dial_error(error: &io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        io::ErrorKind::TimedOut => "connect: connection timed out".to_owned(),
         _ => error.to_string(),
     }
 }

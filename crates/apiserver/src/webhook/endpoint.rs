@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use super::{ca_bundle::ca_bundle_problem, tls, url::WebhookUrl};
+use super::{ca_bundle::ca_bundle_problem, tls, url::Url};
 
 /// The port of a service reference without one.
 const DEFAULT_PORT: u16 = 443;
@@ -13,11 +13,10 @@ const DEFAULT_PORT: u16 = 443;
 /// A parsed `clientConfig`: where a webhook listens, and how it proves that it is the right one.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    /// `https://host:port/path`, without a query.
-    pub(super) url: WebhookUrl,
+    /// `https://host:port/path`
+    pub(super) url: Url,
     /// The name that the certificate must have, and that services in the process are registered under.
     pub(super) host: Box<str>,
-    pub(super) port: u16,
     /// The namespace and the name of a service.
     pub(super) service: Option<(Box<str>, Box<str>)>,
     /// PEM; empty means the system's certificates.
@@ -39,43 +38,25 @@ impl Endpoint {
                 .and_then(|port| u16::try_from(port).ok());
             let port = port.unwrap_or(DEFAULT_PORT);
             let host = format!("{name}.{namespace}.svc");
-            let path = text(&reference["path"]);
-            let slash = if path.starts_with('/') { "" } else { "/" };
+            // Both parts of the host are names, and the path has been validated.
+            let url = format!("https://{host}:{port}/{}", text(&reference["path"]));
             return Self {
-                url: WebhookUrl::configured(&format!("https://{host}:{port}{slash}{path}")),
+                url: parsed(&url),
                 host: host.into(),
-                port,
                 service: Some((namespace.into(), name.into())),
                 ca_bundle,
                 ca_bundle_problem: OnceLock::new(),
                 tls_config: OnceLock::new(),
             };
         }
-        let url = WebhookUrl::configured(text(&config["url"]));
+        let url = parsed(text(&config["url"]));
         Self {
-            host: url.host().into(),
-            port: url.port().unwrap_or(DEFAULT_PORT),
+            host: url.hostname().into(),
             url,
             service: None,
             ca_bundle,
             ca_bundle_problem: OnceLock::new(),
             tls_config: OnceLock::new(),
-        }
-    }
-
-    /// Where a redirect to this URL leads: it is trusted in the same way.
-    pub(super) fn redirected(&self, url: &WebhookUrl) -> Self {
-        let (host, port) = (url.host(), url.port().unwrap_or(DEFAULT_PORT));
-        let is_same = (host, port) == (&self.host, self.port);
-        Self {
-            url: url.clone(),
-            host: host.into(),
-            port,
-            service: self.service.clone().filter(|_| is_same),
-            ca_bundle: self.ca_bundle.clone(),
-            ca_bundle_problem: self.ca_bundle_problem.clone(),
-            // That of the first request, so that connections are kept.
-            tls_config: self.tls_config.clone(),
         }
     }
 
@@ -90,6 +71,15 @@ impl Endpoint {
         let config = || tls::client_config(&self.ca_bundle);
         self.tls_config.get_or_init(config).clone()
     }
+}
+
+/// The URL of a webhook: only its scheme, its host and its path, without needless steps, as client-go makes it.
+fn parsed(url: &str) -> Url {
+    let mut url = Url::parse(url).unwrap_or_default();
+    url.clean_path();
+    url.query.clear();
+    url.fragment.clear();
+    url
 }
 
 fn text(value: &Value) -> &str {
@@ -137,22 +127,9 @@ mod tests {
             ),
         ] {
             let endpoint = Endpoint::parse(&config);
-            assert_eq!(
-                (&*endpoint.url.to_string(), &*endpoint.host, endpoint.port),
-                (url, host, port)
-            );
+            assert_eq!((&*endpoint.url.to_string(), &*endpoint.host), (url, host));
+            let of_url = endpoint.url.port().parse().unwrap_or(DEFAULT_PORT);
+            assert_eq!(of_url, port, "{url}");
         }
-    }
-
-    #[test]
-    fn redirect_keeps_the_trust_and_the_service_of_the_same_address() {
-        let endpoint = Endpoint::parse(&json!({"service": {"namespace": "a", "name": "b", "path": "/x"}}));
-        let config = endpoint.tls_config();
-        let same = endpoint.redirected(&endpoint.url.join("/y").unwrap());
-        assert_eq!(&*same.url.to_string(), "https://b.a.svc:443/y");
-        assert_eq!(same.service, endpoint.service);
-        assert!(Arc::ptr_eq(&same.tls_config(), &config));
-        let other = endpoint.redirected(&endpoint.url.join("//c/y").unwrap());
-        assert_eq!((&*other.host, other.port, other.service), ("c", 443, None));
     }
 }

@@ -15,12 +15,14 @@
 //! as a real server does. For that, what a request draws (its time, a uid, names) is drawn once, by its [`Draws`].
 //!
 //! - [`endpoint`] is where a webhook listens, from its `clientConfig`, which [`client_config`] validates.
-//! - [`client`] makes the calls: to a service in the process, or over HTTPS ([`connection`], [`tls`]). It requests the
-//!   [`url`] that a real server would, and follows each [`redirect`].
+//! - [`client`] makes the calls: to a service in the process, or over HTTPS ([`connection`], [`tls`]). [`url`] and
+//!   [`media_type`] read what Go's libraries read, with their messages.
+//! - [`verifier`] decides which certificates are accepted; [`certificate`] reads them.
 
 mod answers;
 mod budget;
 mod ca_bundle;
+mod certificate;
 mod client;
 mod client_config;
 mod connection;
@@ -28,7 +30,7 @@ mod draws;
 mod endpoint;
 mod first_bytes;
 mod in_process;
-mod redirect;
+mod media_type;
 mod review;
 mod tls;
 mod url;
@@ -50,7 +52,7 @@ pub(crate) use client_config::client_config_problems;
 pub(crate) use draws::{Draws, Purpose, RequestEnvironment};
 pub(crate) use endpoint::Endpoint;
 pub use in_process::InProcessWebhook;
-pub(crate) use review::{ReviewType, type_mismatch};
+pub(crate) use review::{ReviewType, not_an_object, type_mismatch};
 
 /// A question to a webhook.
 #[derive(Clone, Debug)]

@@ -59,21 +59,12 @@ impl ReviewType {
     /// Reads a document of this type; `null` becomes an empty one.
     pub(crate) fn read(self, body: &[u8]) -> Result<Value, String> {
         let undecodable = |why| format!("couldn't get version/kind; json parse error: {why}");
-        // What is no JSON may be YAML.
-        let read = json::read(body).or_else(|why| match body.len() {
-            ..=MAX_YAML_BYTES => yaml::read(body).map_err(|_| why),
-            _ => Err(why),
-        });
-        let (review, _) = read.map_err(undecodable)?;
+        let review = read_document(body).map_err(undecodable)?;
         if review.is_null() {
             return Ok(Value::Object(serde_json::Map::new()));
         }
         if !review.is_object() {
-            return Err(undecodable(format!(
-                "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
-                 \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-                golang::json_type(&review)
-            )));
+            return Err(not_an_object(&review));
         }
         let (api_version, kind) = type_of(&review);
         if api_version.is_empty() || kind.is_empty() {
@@ -122,6 +113,25 @@ fn preferred_version(versions: &Value) -> &'static str {
         _ => None,
     });
     known.next().unwrap_or("v1")
+}
+
+/// Reads JSON or YAML, whatever its content type says: what begins with a brace is JSON.
+pub(super) fn read_document(body: &[u8]) -> Result<Value, String> {
+    let is_json = body.trim_ascii_start().starts_with(b"{");
+    let read = json::read(body).or_else(|why| match body.len() {
+        ..=MAX_YAML_BYTES if !is_json => yaml::read(body).map_err(|_| why),
+        _ => Err(why),
+    });
+    read.map(|(document, _)| document)
+}
+
+/// Go's message about a document that is no object.
+pub(crate) fn not_an_object(document: &Value) -> String {
+    format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion \
+         string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        golang::json_type(document)
+    )
 }
 
 fn type_of(review: &Value) -> (&str, &str) {

@@ -101,6 +101,7 @@ fn certificate_error(why: &CertificateError) -> String {
                 expected.to_str()
             )
         }
+        CertificateError::Other(why) => why.to_string(),
         other => other.to_string(),
     }
 }

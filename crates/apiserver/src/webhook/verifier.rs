@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rustls::{
-    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -14,19 +14,23 @@ use rustls::{
     },
     crypto::CryptoProvider,
     pki_types::{CertificateDer, ServerName, UnixTime},
-    server::ParsedCertificate,
+    server::{ParsedCertificate, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
-/// The tags of DER that lead to the validity of a certificate.
-const SEQUENCE: u8 = 0x30;
-const EXPLICIT_VERSION: u8 = 0xa0;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
+use super::certificate::Certificate;
+
+/// Go's message about a certificate without other names.
+const RELIES_ON_COMMON_NAME: &str = "certificate relies on legacy Common Name field, use SANs instead";
+
+/// Go's message about a certificate that is for something else.
+const OTHER_USAGE: &str = "certificate specifies an incompatible key usage";
 
 #[derive(Debug)]
 pub(super) struct Verifier {
     /// `None` if no certificate of the bundle can issue others.
     issuers: Option<Arc<WebPkiServerVerifier>>,
+    /// The same issuers, for certificates of clients.
+    issuers_of_clients: Option<Arc<dyn ClientCertVerifier>>,
     bundle: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
@@ -36,12 +40,37 @@ impl Verifier {
     pub(super) fn new(bundle: Vec<CertificateDer<'static>>, provider: Arc<CryptoProvider>) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(bundle.iter().cloned());
-        let issuers = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+        let roots = Arc::new(roots);
+        let issuers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
+        let of_clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build();
         Self {
             issuers: issuers.ok(),
+            issuers_of_clients: of_clients.ok(),
             bundle,
             provider,
         }
+    }
+}
+
+impl Verifier {
+    /// Whether an issuer of the bundle has issued a certificate that is not for servers. One that is not for clients either
+    /// is said to be.
+    fn is_issued_for_clients(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> bool {
+        let Some(issuers) = &self.issuers_of_clients else {
+            return false;
+        };
+        let verified = issuers.verify_client_cert(certificate, intermediates, now);
+        !matches!(
+            verified,
+            Err(Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature
+            ))
+        )
     }
 }
 
@@ -54,9 +83,26 @@ impl ServerCertVerifier for Verifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.bundle.iter().any(|trusted| trusted == certificate) {
-            check_validity(certificate, now)?;
-            verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+        // In the order of Go, whose messages are known.
+        let fields = Certificate::parse(certificate).ok_or(CertificateError::BadEncoding)?;
+        check_validity(&fields, now)?;
+        verify_server_name(&ParsedCertificate::try_from(certificate)?, name).map_err(|error| {
+            if fields.relies_on_common_name(&name.to_str()) {
+                other_error(RELIES_ON_COMMON_NAME)
+            } else {
+                error
+            }
+        })?;
+        let is_known = self.bundle.iter().any(|trusted| trusted == certificate);
+        if !fields.is_for_servers() {
+            let is_issued = || self.is_issued_for_clients(certificate, intermediates, now);
+            return Err(if is_known || is_issued() {
+                other_error(OTHER_USAGE)
+            } else {
+                CertificateError::UnknownIssuer.into()
+            });
+        }
+        if is_known {
             return Ok(ServerCertVerified::assertion());
         }
         match &self.issuers {
@@ -91,9 +137,15 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
+/// An error that has only a message.
+fn other_error(message: &'static str) -> Error {
+    let error: Box<dyn std::error::Error + Send + Sync> = message.into();
+    CertificateError::Other(OtherError(error.into())).into()
+}
+
 /// Checks that a certificate is valid now.
-fn check_validity(certificate: &[u8], now: UnixTime) -> Result<(), Error> {
-    let [from, until] = validity(certificate).ok_or(CertificateError::BadEncoding)?;
+fn check_validity(certificate: &Certificate<'_>, now: UnixTime) -> Result<(), Error> {
+    let [from, until] = certificate.validity;
     let time = |seconds: i64| UnixTime::since_unix_epoch(Duration::from_secs(seconds.max(0).unsigned_abs()));
     let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     if seconds < from {
@@ -109,70 +161,6 @@ fn check_validity(certificate: &[u8], now: UnixTime) -> Result<(), Error> {
         return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
     }
     Ok(())
-}
-
-/// From when until when a certificate is valid, in seconds since 1970.
-fn validity(certificate: &[u8]) -> Option<[i64; 2]> {
-    let (_, content, _) = element(certificate, SEQUENCE)?;
-    let (_, mut fields, _) = element(content, SEQUENCE)?;
-    if let Some((_, _, rest)) = element(fields, EXPLICIT_VERSION) {
-        fields = rest;
-    }
-    // The serial number, the signature's algorithm and the issuer.
-    for _ in 0..3 {
-        (_, _, fields) = any_element(fields)?;
-    }
-    let (_, times, _) = element(fields, SEQUENCE)?;
-    let (from, text, rest) = any_element(times)?;
-    let (until, last, _) = any_element(rest)?;
-    Some([seconds(from, text)?, seconds(until, last)?])
-}
-
-/// The first element: its tag, its content, and what follows it. `None` if it has another tag.
-fn element(der: &[u8], tag: u8) -> Option<(u8, &[u8], &[u8])> {
-    any_element(der).filter(|(found, ..)| *found == tag)
-}
-
-fn any_element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = der.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = if first < 0x80 {
-        (usize::from(first), rest)
-    } else {
-        let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        if bytes.len() > 4 {
-            return None;
-        }
-        let length = bytes
-            .iter()
-            .fold(0, |length, byte| length << 8 | usize::from(*byte));
-        (length, rest)
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((tag, content, rest))
-}
-
-/// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ` in seconds since 1970.
-fn seconds(tag: u8, text: &[u8]) -> Option<i64> {
-    let digits = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
-    let century = match tag {
-        UTC_TIME if digits.len() == 12 => {
-            if digits < "50" {
-                "20"
-            } else {
-                "19"
-            }
-        }
-        GENERALIZED_TIME => "",
-        _ => return None,
-    };
-    let time = jiff::civil::DateTime::strptime("%Y%m%d%H%M%S", format!("{century}{digits}")).ok()?;
-    Some(
-        time.to_zoned(jiff::tz::TimeZone::UTC)
-            .ok()?
-            .timestamp()
-            .as_second(),
-    )
 }
 
 #[cfg(test)]
@@ -220,18 +208,5 @@ mod tests {
                 Some(Error::InvalidCertificate(CertificateError::ExpiredContext { .. }))
             ));
         }
-    }
-
-    #[test]
-    fn damaged_certificate_has_no_validity() {
-        let whole = certificate(true, 2030);
-        assert_eq!(validity(&whole), Some([1_577_836_800, 1_893_456_000]));
-        for length in 0..whole.len() {
-            assert_eq!(validity(&whole[..length]), None);
-        }
-        assert_eq!(
-            any_element(&[SEQUENCE, 0x88, 255, 255, 255, 255, 255, 255, 255, 255]),
-            None
-        );
     }
 }

@@ -8,17 +8,17 @@ use super::{HookError, Matched, Webhooks, review};
 use crate::{
     admission::{
         mutating::decode,
-        request::Attributes,
+        request::{self, Attributes},
         versions::{at_version, convert, is_same},
     },
     depth,
     fields::Managed,
-    golang,
     object::{ManagedFields, Object},
     patch::{Operation, apply_operations, decode_webhook_patch},
     registry::Resource,
     schema::{FieldError, Problem, Source},
     status::Status,
+    webhook::{not_an_object, type_mismatch},
 };
 
 /// What the first pass of the mutating stage leaves for the second.
@@ -135,15 +135,13 @@ fn apply(
     if depth::of_value(&tree) > depth::limit() {
         return Err(internal("the patch of a webhook nests too deep".to_owned()));
     }
-    if !tree.is_object() {
-        return Err(internal(format!(
-            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            golang::json_type(&tree)
-        )));
-    }
+    check_document(&tree, attributes.is_object() && matched.resource.is_custom).map_err(internal)?;
     check_type(&tree, &before, attributes, matched.resource)?;
     if attributes.resource.is_custom {
-        drop_malformed_texts(&mut tree);
+        if attributes.operation == request::Operation::Create && has_no_room_for_metadata(&tree) {
+            return Err(internal("system metadata was not initialized".to_owned()));
+        }
+        drop_malformed_metadata(&mut tree);
     }
     let (mut patched, _) = decode(tree, attributes, matched.resource, Source::Json).map_err(internal)?;
     if touches_managed_fields {
@@ -168,6 +166,29 @@ fn apply(
     .map_err(HookError::Status)
 }
 
+/// Checks that a patch leaves a document that Go's decoder takes for an object, with its messages.
+fn check_document(patched: &Json, is_custom: bool) -> Result<(), String> {
+    if !patched.is_object() {
+        return Err(not_an_object(patched));
+    }
+    for key in ["apiVersion", "kind"] {
+        let value = &patched[key];
+        if !value.is_null() && !value.is_string() {
+            let why = type_mismatch(value, &format!(".{key}"), "string");
+            return Err(format!("couldn't get version/kind; json parse error: {why}"));
+        }
+    }
+    if is_custom && patched["kind"].as_str().unwrap_or_default().is_empty() {
+        return Err(format!("Object 'Kind' is missing in '{patched}'"));
+    }
+    Ok(())
+}
+
+/// Whether something else is where the metadata would be.
+fn has_no_room_for_metadata(tree: &Json) -> bool {
+    !matches!(tree.get("metadata"), None | Some(Json::Null | Json::Object(_)))
+}
+
 /// Rejects a patch that changes what the object is.
 fn check_type(
     patched: &Json,
@@ -185,7 +206,8 @@ fn check_type(
         return Err(HookError::Status(if is_same("apiVersion", api_version) {
             let problem = Problem::Invalid(kind.into(), format!("must be {}", matched.kind));
             let errors = [FieldError::new("kind", problem)];
-            Status::invalid(&matched.group, kind, before.name(), &errors)
+            let name = patched["metadata"]["name"].as_str().unwrap_or_default();
+            Status::invalid(&matched.group, kind, name, &errors)
         } else {
             Status::without_reason(format!(
                 "request to convert CR from an invalid group/version: {api_version}"
@@ -210,11 +232,30 @@ fn check_type(
     ))))
 }
 
-/// Drops labels and annotations of custom resources that are no texts, as a real server does whenever it reads one.
-fn drop_malformed_texts(tree: &mut Json) {
-    let Some(metadata) = tree.get_mut("metadata") else {
+/// Drops fields of a custom resource's metadata that are of another type, as a real server does whenever it reads one.
+fn drop_malformed_metadata(tree: &mut Json) {
+    if has_no_room_for_metadata(tree) {
+        tree["metadata"] = Json::Null;
+    }
+    let Some(metadata) = tree.get_mut("metadata").and_then(Json::as_object_mut) else {
         return;
     };
+    metadata.retain(|key, value| match &**key {
+        "name" | "generateName" | "namespace" | "selfLink" | "uid" | "resourceVersion" => value.is_string(),
+        "creationTimestamp" | "deletionTimestamp" => {
+            let text = value.as_str();
+            text.is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok())
+        }
+        "generation" | "deletionGracePeriodSeconds" => value.is_i64(),
+        "labels" | "annotations" => value.is_object(),
+        "finalizers" => value
+            .as_array()
+            .is_some_and(|finalizers| finalizers.iter().all(Json::is_string)),
+        "ownerReferences" => value
+            .as_array()
+            .is_some_and(|owners| owners.iter().all(Json::is_object)),
+        _ => true,
+    });
     for key in ["labels", "annotations"] {
         if let Some(texts) = metadata.get_mut(key).and_then(Json::as_object_mut) {
             texts.retain(|_, value| value.is_string());
