@@ -295,7 +295,7 @@ async fn responses_that_are_no_success_have_the_real_servers_messages() {
                 (
                     http(
                         "418 Teapot",
-                        r#"{"kind":"Status","apiVersion":"v1","message":"short and stout"}"#,
+                        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"short and stout"}"#,
                     ),
                     false,
                 )
