@@ -28,6 +28,8 @@ pub const NAMES: &[&str] = &[
     "list-parameters",
     "requests",
     "tokens",
+    "webhooks",
+    "policies",
     "cache",
     "cel",
     "rules",

@@ -6,6 +6,7 @@
 //! request, the object is checked against the invariants and deleted. So an input does not depend on earlier ones.
 
 mod parameters;
+mod policies;
 mod readable;
 mod request;
 mod requests;
@@ -13,6 +14,7 @@ mod schemas;
 mod seeds;
 mod test_server;
 mod tokens;
+mod webhooks;
 mod writes;
 
 use crate::engine::Target;
@@ -31,6 +33,8 @@ pub(super) fn make(name: &str) -> Option<Box<dyn Target>> {
         "selectors" => Box::new(parameters::Parameters::selectors()),
         "list-parameters" => Box::new(parameters::Parameters::lists()),
         "requests" => Box::new(requests::Requests::new()),
+        "webhooks" => Box::new(webhooks::Webhooks::new()),
+        "policies" => Box::new(policies::Policies::new()),
         "tokens" => Box::new(tokens::Tokens::new()),
         _ => return None,
     })

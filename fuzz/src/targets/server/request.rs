@@ -18,6 +18,9 @@ pub(super) struct Draft {
     pub(super) body: Vec<u8>,
 }
 
+/// Stands between two of an input's requests or responses.
+const SEPARATOR: &[u8] = b"\n\0\n";
+
 const ACCEPTS: &[&str] = &[
     "application/json",
     "application/yaml",
@@ -43,6 +46,27 @@ pub(super) const PARAMETERS: &[(&str, &[&str])] = &[
     ("gracePeriodSeconds", &["0", "-1", "x"]),
     ("propagationPolicy", &["Orphan", "Foreground", "Background", "x"]),
 ];
+
+/// Parses the parts of an input: at least one.
+pub(super) fn parse_all(input: &[u8]) -> Vec<Draft> {
+    let mut rest = input;
+    let mut drafts = Vec::new();
+    while let Some(end) = rest
+        .windows(SEPARATOR.len())
+        .position(|window| window == SEPARATOR)
+    {
+        drafts.push(Draft::parse(&rest[..end]));
+        rest = &rest[end + SEPARATOR.len()..];
+    }
+    drafts.push(Draft::parse(rest));
+    drafts
+}
+
+/// Writes the parts of an input.
+pub(super) fn join(drafts: &[Draft]) -> Vec<u8> {
+    let drafts: Vec<_> = drafts.iter().map(Draft::to_bytes).collect();
+    drafts.join(SEPARATOR)
+}
 
 impl Draft {
     pub(super) fn new(method: &str, target: &str, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
@@ -155,7 +179,8 @@ impl Draft {
         }
     }
 
-    fn mutate_body(&mut self, donor: &Self, rng: &mut Rng) {
+    /// Mutates the body: as a tree, as a protobuf message, or as bytes if it is neither.
+    pub(super) fn mutate_body(&mut self, donor: &Self, rng: &mut Rng) {
         let content_type = String::from_utf8_lossy(self.header("content-type")).into_owned();
         if content_type.contains("protobuf") {
             self.body = protobuf::mutate(&self.body, &donor.body, rng);

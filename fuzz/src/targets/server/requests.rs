@@ -6,7 +6,7 @@ use percent_encoding::percent_encode_byte;
 
 use super::{
     parameters::{LISTS, SELECTORS},
-    request::{Draft, PARAMETERS},
+    request::{self, Draft, PARAMETERS},
     seeds::{self, BaseObjects},
     test_server::TestServer,
     writes::ResourcePath,
@@ -16,9 +16,6 @@ use crate::{
     invariants::Violation,
     mutate::{bytes, dictionary},
 };
-
-/// Stands between two requests of an input.
-const SEPARATOR: &[u8] = b"\n\0\n";
 
 const MAX_REQUESTS: usize = 12;
 
@@ -192,7 +189,7 @@ impl Target for Requests {
     }
 
     fn mutate(&self, input: &[u8], donor: &[u8], rng: &mut Rng) -> Vec<u8> {
-        let (mut drafts, donors) = (parse(input), parse(donor));
+        let (mut drafts, donors) = (request::parse_all(input), request::parse_all(donor));
         let position = rng.usize(..drafts.len());
         match rng.u8(..8) {
             0 | 1 => drafts.splice(position..position, donors).for_each(drop),
@@ -204,13 +201,12 @@ impl Target for Requests {
             _ => mutate_one(&mut drafts[position], &donors[0], rng),
         }
         drafts.truncate(MAX_REQUESTS);
-        let drafts: Vec<_> = drafts.iter().map(Draft::to_bytes).collect();
-        drafts.join(SEPARATOR)
+        request::join(&drafts)
     }
 
     fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
         self.server.reset();
-        let drafts = parse(input);
+        let drafts = request::parse_all(input);
         for collection in drafts.iter().filter_map(|draft| {
             let path = ResourcePath::of(draft.path())?;
             (path.name == seeds::NAME).then_some(path.collection)
@@ -234,21 +230,6 @@ impl Target for Requests {
         }
         Ok(outcome)
     }
-}
-
-/// Parses the requests of an input: at least one.
-fn parse(input: &[u8]) -> Vec<Draft> {
-    let mut rest = input;
-    let mut drafts = Vec::new();
-    while let Some(end) = rest
-        .windows(SEPARATOR.len())
-        .position(|window| window == SEPARATOR)
-    {
-        drafts.push(Draft::parse(&rest[..end]));
-        rest = &rest[end + SEPARATOR.len()..];
-    }
-    drafts.push(Draft::parse(rest));
-    drafts
 }
 
 /// Applies one mutation to a request, to its body in half of the cases.

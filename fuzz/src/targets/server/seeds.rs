@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{request::Draft, test_server::TestServer};
 use crate::{invariants::MAX_DEPTH, mutate::protobuf::Descriptors};
@@ -16,6 +16,9 @@ use crate::{invariants::MAX_DEPTH, mutate::protobuf::Descriptors};
 pub(super) const NAME: &str = "fuzz";
 
 const JSON: &str = "application/json";
+
+/// API group of the scenarios' own kinds.
+pub(super) const GROUP: &str = "fuzz.example.com";
 
 pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -468,19 +471,145 @@ pub(super) fn managed_fields(server: &TestServer, base_objects: &BaseObjects) ->
     drafts
 }
 
-/// CustomResourceDefinitions of the conformance scenarios, each with objects of its kind.
-pub(super) fn definitions() -> Vec<(Value, Value)> {
+/// The conformance scenarios whose names start so.
+fn scenarios(prefix: &str) -> Vec<Value> {
     let folder = repository().join("conformance/scenarios");
     let entries = fs::read_dir(folder).expect("it is in the repository");
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| {
+        let name = file.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with(prefix)
+    });
     files.sort();
+    files
+        .iter()
+        .map(|file| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let text = text.replace("{{group}}", GROUP).replace("{{ns}}", "default");
+            serde_yaml_ng::from_str(&text).unwrap_or_default()
+        })
+        .collect()
+}
+
+/// The responses of the scenarios' webhooks, without duplicates: whether it is one about a conversion, and the body.
+pub(super) fn webhook_replies() -> BTreeSet<(bool, String)> {
+    let mut replies = BTreeSet::new();
+    for scenario in scenarios("")
+        .iter()
+        .filter(|scenario| scenario["webhooks"].is_object())
+    {
+        let steps = scenario["steps"].as_array().into_iter().flatten();
+        let endpoints = steps
+            .map(|step| &step["webhooks"])
+            .chain([&scenario["webhooks"]])
+            .filter_map(Value::as_object)
+            .flat_map(Map::values);
+        for endpoint in endpoints {
+            match endpoint {
+                Value::Array(behaviours) => replies.extend(behaviours.iter().map(reply)),
+                behaviour => drop(replies.insert(reply(behaviour))),
+            }
+        }
+    }
+    replies
+}
+
+/// The response of a behaviour, whose format `conformance/README.md` describes.
+fn reply(behaviour: &Value) -> (bool, String) {
+    let converts = behaviour["convert"].is_object();
+    if let Some(body) = behaviour.get("body") {
+        let text = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
+        return (
+            text.contains("ConversionReview") || text.contains("convertedObjects"),
+            text,
+        );
+    }
+    let (mut response, review) = if converts {
+        (
+            json!({"uid": "{{uid}}", "result": {"status": "Success"}, "convertedObjects": "{{objects}}"}),
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview"}),
+        )
+    } else {
+        (
+            json!({"uid": "{{uid}}", "allowed": true}),
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}),
+        )
+    };
+    if let Some(patch) = behaviour.get("patch").filter(|_| !converts) {
+        response["patchType"] = "JSONPatch".into();
+        response["patch"] = patch.clone();
+    }
+    for (key, value) in behaviour["respond"].as_object().into_iter().flatten() {
+        response[key] = value.clone();
+    }
+    let mut review = review;
+    review["response"] = response;
+    (converts, review.to_string())
+}
+
+/// A policy of a scenario, its binding, and the requests about which it decides.
+pub(super) struct PolicyCase {
+    /// `validatingadmissionpolicies` or `mutatingadmissionpolicies`.
+    pub(super) plural: String,
+    pub(super) policy: Value,
+    pub(super) binding: Value,
+    /// Objects that exist before the policy, each with its collection.
+    pub(super) others: Vec<(String, Value)>,
+    pub(super) collection: String,
+    pub(super) object: Value,
+}
+
+/// The policies of the scenarios, each with every object that its scenario creates.
+pub(super) fn policies() -> Vec<PolicyCase> {
+    const GROUP_PATH: &str = "/apis/admissionregistration.k8s.io/v1/";
+    let mut cases = Vec::new();
+    for scenario in scenarios("admission-policy-")
+        .into_iter()
+        .chain(scenarios("admission-mutation-"))
+    {
+        let (mut policies, mut bindings, mut objects) = (Vec::new(), Vec::new(), Vec::new());
+        for step in scenario["steps"].as_array().into_iter().flatten() {
+            let (Some(path), Some(body)) = (step["post"].as_str(), step.get("body")) else {
+                continue;
+            };
+            let mut path = path.to_owned();
+            for (name, value) in scenario["let"].as_object().into_iter().flatten() {
+                path = path.replace(&format!("{{{{{name}}}}}"), value.as_str().unwrap_or_default());
+            }
+            let path = path.split('?').next().unwrap_or_default().to_owned();
+            match path.strip_prefix(GROUP_PATH) {
+                Some(plural) if plural.ends_with("policies") => {
+                    policies.push((plural.to_owned(), body.clone()));
+                }
+                Some(plural) if plural.ends_with("bindings") => bindings.push(body.clone()),
+                _ => objects.push((path, body.clone())),
+            }
+        }
+        for (plural, policy) in policies {
+            let name = &policy["metadata"]["name"];
+            let binding = bindings
+                .iter()
+                .find(|binding| binding["spec"]["policyName"] == *name);
+            let binding = binding
+                .cloned()
+                .unwrap_or_else(|| json!({"spec": {"policyName": name}}));
+            cases.extend(objects.iter().map(|(collection, object)| PolicyCase {
+                plural: plural.clone(),
+                policy: policy.clone(),
+                binding: binding.clone(),
+                others: objects.iter().take(3).cloned().collect(),
+                collection: collection.clone(),
+                object: object.clone(),
+            }));
+        }
+    }
+    cases
+}
+
+/// CustomResourceDefinitions of the conformance scenarios, each with objects of its kind.
+pub(super) fn definitions() -> Vec<(Value, Value)> {
     let mut pairs = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(file).unwrap_or_default();
-        let text = text
-            .replace("{{group}}", "fuzz.example.com")
-            .replace("{{ns}}", "default");
-        let scenario: Value = serde_yaml_ng::from_str(&text).unwrap_or_default();
+    for scenario in scenarios("") {
         let (mut definitions, mut objects) = (Vec::new(), Vec::new());
         collect(&scenario, &mut definitions, &mut objects);
         for definition in definitions {
