@@ -18,11 +18,16 @@
 pub mod testing;
 
 mod admission;
+mod certificates;
 mod conversion;
+mod install;
+mod manager;
 mod metrics;
+mod options;
 mod patch;
 mod reads;
 mod registration;
+mod server;
 mod service;
 mod webhooks;
 
@@ -32,6 +37,10 @@ pub use admission::{
     validate_async, validate_target,
 };
 pub use conversion::{Conversion, ConvertEach, Version, convert};
+pub use install::WEBHOOKS_LABEL;
+pub use manager::ManagerExt;
+pub use options::{WebhookOptions, WebhookOptionsError};
 pub use registration::{Configurations, WebhookAddress};
+pub use server::ServerLimits;
 pub use service::WebhookService;
 pub use webhooks::{Webhook, Webhooks};

@@ -15,7 +15,9 @@ use futures::{
     future::{BoxFuture, try_join_all},
 };
 use tokio::sync::OnceCell;
-use windlass_cache::{Cache, CacheSet, Cacheable, GroupVersionKind, Lister, SyncError, WatchScope};
+use windlass_cache::{
+    Cache, CacheSet, Cacheable, GroupVersionKind, Lister, SyncError, WatchScope, is_cluster_scoped,
+};
 use windlass_runtime::Error;
 
 /// More than any request waits, which has a deadline of its own.
@@ -25,7 +27,7 @@ const SYNC_WAIT: Duration = Duration::from_mins(1);
 #[derive(Default)]
 pub(crate) struct Reads(Vec<Start>);
 
-type Start = Box<dyn Fn(&CacheSet) -> Box<dyn StartedRead> + Send + Sync>;
+type Start = Box<dyn Fn(&CacheSet, &WatchScope) -> Box<dyn StartedRead> + Send + Sync>;
 
 /// A cache of some type.
 trait StartedRead: Send + Sync {
@@ -62,19 +64,27 @@ pub(crate) struct ReadCaches {
 }
 
 impl Reads {
-    pub(crate) fn add<K: Cacheable>(&mut self, dynamic: K::DynamicType, scope: WatchScope)
+    /// Declares a kind; without a scope, its objects in that of the manager.
+    pub(crate) fn add<K: Cacheable>(&mut self, dynamic: K::DynamicType, scope: Option<WatchScope>)
     where
         K::DynamicType: Send + Sync + 'static,
     {
-        self.0.push(Box::new(move |caches| {
+        self.0.push(Box::new(move |caches, within| {
+            let scope = scope.clone().unwrap_or_else(|| {
+                if is_cluster_scoped::<K>() {
+                    WatchScope::all()
+                } else {
+                    within.clone()
+                }
+            });
             Box::new(caches.get_dynamic::<K>(&dynamic, &scope))
         }));
     }
 
     /// Starts the caches, within a tokio runtime.
-    pub(crate) fn start(&self, caches: &CacheSet) -> ReadCaches {
+    pub(crate) fn start(&self, caches: &CacheSet, within: &WatchScope) -> ReadCaches {
         ReadCaches {
-            caches: self.0.iter().map(|start| start(caches)).collect(),
+            caches: self.0.iter().map(|start| start(caches, within)).collect(),
             listers: OnceCell::new(),
         }
     }

@@ -14,6 +14,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta},
 };
 
+use serde_json::Value;
+
 use crate::{
     Webhooks,
     admission::{Declaration, FailurePolicy, SideEffects, Stage},
@@ -46,6 +48,22 @@ impl WebhookAddress {
             namespace: namespace.into(),
             name: name.into(),
             port: 443,
+        }
+    }
+
+    /// Whether a `clientConfig` calls this address.
+    pub(crate) fn is_called_by(&self, client: &Value) -> bool {
+        let service = &client["service"];
+        match self {
+            Self::Service { namespace, name, .. } => {
+                service["namespace"] == **namespace && service["name"] == **name
+            }
+            Self::Url(base) => {
+                let rest = client["url"]
+                    .as_str()
+                    .and_then(|url| url.strip_prefix(base.trim_end_matches('/')));
+                rest.is_some_and(|rest| rest.starts_with('/'))
+            }
         }
     }
 

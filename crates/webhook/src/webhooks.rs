@@ -102,17 +102,25 @@ impl Webhooks {
         self
     }
 
-    /// Lets the handlers read all objects of a kind from a cache, with [`ReviewRequest::lister`](crate::ReviewRequest::lister).
+    /// Lets the handlers read the objects of a kind from a cache, in the namespaces of the manager, with [`ReviewRequest::lister`](crate::ReviewRequest::lister).
     /// The cache is shared with the controllers of the manager.
     pub fn reads<K: Cacheable<DynamicType: Default + Send + Sync>>(self) -> Self {
-        self.reads_of::<K>(K::DynamicType::default(), WatchScope::all())
+        self.read_in::<K>(K::DynamicType::default(), None)
     }
 
     /// Like [`reads`](Self::reads), for a type that gets its kind at run time, or for some namespaces or labels only.
     pub fn reads_of<K: Cacheable<DynamicType: Send + Sync>>(
-        mut self,
+        self,
         dynamic: K::DynamicType,
         scope: WatchScope,
+    ) -> Self {
+        self.read_in::<K>(dynamic, Some(scope))
+    }
+
+    fn read_in<K: Cacheable<DynamicType: Send + Sync>>(
+        mut self,
+        dynamic: K::DynamicType,
+        scope: Option<WatchScope>,
     ) -> Self {
         self.reads.add::<K>(dynamic, scope);
         self
@@ -132,7 +140,11 @@ impl Webhooks {
     /// Like [`service`](Self::service), with the caches that handlers read. They start now, so it must be called within a
     /// tokio runtime.
     pub fn service_with(self, caches: &CacheSet) -> WebhookService {
-        let reads = self.reads.start(caches);
+        self.service_within(caches, &WatchScope::all())
+    }
+
+    pub(crate) fn service_within(self, caches: &CacheSet, scope: &WatchScope) -> WebhookService {
+        let reads = self.reads.start(caches, scope);
         self.build(reads)
     }
 

@@ -22,8 +22,8 @@ fn maps(client: &Client) -> Api<ConfigMap> {
     Api::namespaced(client.clone(), "default")
 }
 
-fn map(name: &str, data: Value) -> ConfigMap {
-    serde_json::from_value(json!({"metadata": {"name": name}, "data": data})).expect("a ConfigMap")
+fn map(name: &str, data: &Value) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name}, "data": data.clone()})).expect("a ConfigMap")
 }
 
 fn refused<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> Status {
@@ -59,13 +59,13 @@ fn check(change: Change<'_, ConfigMap>, _: &ReviewRequest) -> FieldErrors {
 async fn field_errors_are_shown_like_those_of_the_server() {
     let client = server::with(Webhooks::new("maps").with(validate(check).on_delete())).await;
     let maps = maps(&client);
-    let valid = map("a", json!({"fixed": "1", "b": "2"}));
+    let valid = map("a", &json!({"fixed": "1", "b": "2"}));
     maps.create(&PostParams::default(), &valid).await.expect("valid");
 
     let status = refused(
         maps.create(
             &PostParams::default(),
-            &map("b", json!({"x": "", "y": "1", "z": ""})),
+            &map("b", &json!({"x": "", "y": "1", "z": ""})),
         )
         .await,
     );
@@ -139,7 +139,7 @@ async fn handler_sees_who_asks_and_what_for() {
         dry_run: true,
         ..PostParams::default()
     };
-    let status = refused(maps(&client).create(&params, &map("a", json!({}))).await);
+    let status = refused(maps(&client).create(&params, &map("a", &json!({}))).await);
     assert_eq!(status.code, 403);
     assert!(
         status
@@ -160,7 +160,7 @@ async fn mutation_changes_only_what_the_author_changed() {
     });
     let client = server::with(Webhooks::new("maps").with(webhook)).await;
     let created = maps(&client)
-        .create(&PostParams::default(), &map("a", json!({"b": "1"})))
+        .create(&PostParams::default(), &map("a", &json!({"b": "1"})))
         .await;
     let data = created.expect("allowed").data.unwrap_or_default();
     assert_eq!(json!(data), json!({"added": "yes", "b": "1"}));
@@ -188,12 +188,15 @@ async fn async_handlers_are_cancelled_at_the_deadline() {
     let client = server::with(Webhooks::new("maps").with(slow).with(labels)).await;
     let maps = maps(&client);
     let created = maps
-        .create(&PostParams::default(), &map("quick", json!({})))
+        .create(&PostParams::default(), &map("quick", &json!({})))
         .await
         .expect("allowed");
     assert_eq!(created.metadata.labels.expect("labels")["seen"], "yes");
     let started = tokio::time::Instant::now();
-    let status = refused(maps.create(&PostParams::default(), &map("slow", json!({}))).await);
+    let status = refused(
+        maps.create(&PostParams::default(), &map("slow", &json!({})))
+            .await,
+    );
     assert_eq!(started.elapsed().as_millis(), 9_020);
     assert_eq!(
         status.message,
@@ -209,7 +212,7 @@ async fn panic_is_a_failure_by_policy() {
         let client = server::with(Webhooks::new("maps").with(webhook)).await;
         for name in ["a", "b"] {
             let created = maps(&client)
-                .create(&PostParams::default(), &map(name, json!({})))
+                .create(&PostParams::default(), &map(name, &json!({})))
                 .await;
             if is_allowed {
                 created.expect("allowed");
@@ -231,7 +234,7 @@ async fn update_of_a_terminating_object_passes_by_default() {
     for (webhook, passes) in [(deny(), true), (deny().on_terminating(), false)] {
         let client = server::with(Webhooks::new("maps").with(webhook)).await;
         let maps = maps(&client);
-        let mut object = map("a", json!({}));
+        let mut object = map("a", &json!({}));
         object.metadata.finalizers = Some(vec!["example.com/x".to_owned()]);
         maps.create(&PostParams::default(), &object)
             .await
@@ -260,7 +263,7 @@ async fn own_namespace_and_kube_system_are_not_locked_out() {
                 .await
                 .ok();
             let maps = Api::<ConfigMap>::namespaced(client.clone(), name);
-            let created = maps.create(&PostParams::default(), &map("a", json!({}))).await;
+            let created = maps.create(&PostParams::default(), &map("a", &json!({}))).await;
             assert_eq!(created.is_ok(), allowed.contains(&name), "{name} {created:?}");
         }
     }
@@ -321,7 +324,7 @@ async fn dynamic_kinds_and_json_are_types_too() {
     let client = server::with(Webhooks::new("dynamic").with(dynamic).with(json)).await;
     let status = refused(
         maps(&client)
-            .create(&PostParams::default(), &map("a", json!({})))
+            .create(&PostParams::default(), &map("a", &json!({})))
             .await,
     );
     assert!(status.message.ends_with(": dynamic"));
@@ -341,7 +344,7 @@ async fn handler_reads_from_synced_caches() {
     let (client, caches) = server::with_reads(webhooks).await;
     let status = refused(
         maps(&client)
-            .create(&PostParams::default(), &map("a", json!({})))
+            .create(&PostParams::default(), &map("a", &json!({})))
             .await,
     );
     assert!(status.message.ends_with("4 namespaces"), "{}", status.message);
@@ -354,7 +357,7 @@ async fn handler_without_its_cache_fails_with_the_fix() {
     let client = server::with(Webhooks::new("maps").with(webhook)).await;
     let status = refused(
         maps(&client)
-            .create(&PostParams::default(), &map("a", json!({})))
+            .create(&PostParams::default(), &map("a", &json!({})))
             .await,
     );
     assert!(

@@ -1,4 +1,7 @@
-//! Tests on an embedded API server that calls the webhooks in the process: without sockets, on a paused clock.
+//! Tests on an embedded API server that calls the webhooks: in the process on a paused clock, or over TLS.
 
 mod admission;
+mod conversion;
+mod manager;
 mod server;
+mod socket;

@@ -146,6 +146,10 @@ impl<Hub: Version> Conversion<Hub> {
             .convert(object, &self.converter.api_version(version))
     }
 
+    pub(crate) fn converter(&self) -> &Converter {
+        &self.converter
+    }
+
     pub(crate) fn into_converter(self) -> Converter {
         self.converter
     }
@@ -277,7 +281,7 @@ impl Converter {
     }
 
     /// What a version's type knows of an object.
-    fn reencode(&self, object: &Value, version: &str) -> Result<Value, String> {
+    pub(crate) fn reencode(&self, object: &Value, version: &str) -> Result<Value, String> {
         self.write((self.codec(version)?.decode)(object)?, version)
     }
 
