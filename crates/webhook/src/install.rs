@@ -206,8 +206,8 @@ impl Installer {
                     for (key, value) in conversion.as_object().into_iter().flatten() {
                         patch["spec"]["conversion"][key] = value.clone();
                     }
-                    if let Some(client) =
-                        patch["spec"]["conversion"]["webhook"]["clientConfig"].as_object_mut()
+                    if let Some(Value::Object(client)) =
+                        patch.pointer_mut("/spec/conversion/webhook/clientConfig")
                     {
                         for absent in ["service", "url"] {
                             client.entry(absent).or_insert(Value::Null);

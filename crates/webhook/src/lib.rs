@@ -27,6 +27,7 @@ mod options;
 mod patch;
 mod reads;
 mod registration;
+mod rights;
 mod server;
 mod service;
 mod webhooks;
@@ -41,6 +42,11 @@ pub use install::WEBHOOKS_LABEL;
 pub use manager::ManagerExt;
 pub use options::{WebhookOptions, WebhookOptionsError};
 pub use registration::{Configurations, WebhookAddress};
+pub use rights::WebhookRights;
 pub use server::ServerLimits;
 pub use service::WebhookService;
 pub use webhooks::{Webhook, Webhooks};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -2,7 +2,7 @@
 
 use std::{env, sync::Arc};
 
-use tokio::sync::Notify;
+use tokio::{net::TcpListener, sync::Notify};
 use windlass_runtime::{Error, Manager, TaskContext};
 
 use crate::{
@@ -67,7 +67,15 @@ async fn run(
     // Set by the kubelet in every container.
     let is_in_pod = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let namespace = is_in_pod.then(|| ctx.client().default_namespace().to_owned());
-    let resolved = options.resolve(&webhooks.name, namespace.as_deref())?;
+    let address = options.listen_address(is_in_pod);
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        format!(
+            "cannot listen on {address} for webhooks: {error}; choose another address with `WebhookOptions::listen` or \
+             `--webhook-listen`"
+        )
+    })?;
+    let listening = listener.local_addr()?;
+    let resolved = options.resolve(&webhooks.name, namespace.as_deref(), listening)?;
     let is_temporary = matches!(resolved.address, WebhookAddress::Url(_));
     let configurations = webhooks.configurations(&resolved.address);
     let installer = (installs || is_temporary).then(|| {
@@ -90,21 +98,8 @@ async fn run(
 
     let (slot, check) = (Arc::new(CertificateSlot::default()), Arc::new(Notify::new()));
     let service = webhooks.service_within(ctx.caches(), ctx.scope());
-    let bound = Server::bind(
-        resolved.listen,
-        slot.clone(),
-        service,
-        options.limits,
-        check.clone(),
-    )
-    .await;
-    let server = bound.map_err(|error| {
-        let address = resolved.listen;
-        format!(
-            "cannot listen on {address} for webhooks: {error}; choose another address with `--webhook-listen`"
-        )
-    })?;
-    tracing::info!(address = %server.local_addr()?, "serving webhooks");
+    let server = Server::new(listener, slot.clone(), service, options.limits, check.clone())?;
+    tracing::info!(address = %listening, "serving webhooks");
 
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let keeping = async {

@@ -14,7 +14,7 @@ const PORT: u16 = 9443;
 ///
 /// The defaults fit a pod, and a program on a laptop: in a pod, the webhooks listen on port 9443 of all addresses, the API
 /// server calls them through the Service of their [name](crate::Webhooks::new) in the pod's namespace, and the certificates are in
-/// a Secret. Elsewhere they listen on loopback, the API server calls them at that URL, the certificate is in memory, and they
+/// a Secret. Elsewhere they listen on a free port of 127.0.0.1, the API server calls them at that URL, the certificate is in memory, and they
 /// are registered while the program runs.
 ///
 /// With clap, it is a group of flags beside the program's own and [`windlass_runtime::Options`]: `#[command(flatten)]`.
@@ -22,7 +22,7 @@ const PORT: u16 = 9443;
 #[cfg_attr(feature = "clap", derive(clap::Args), command(about = None, long_about = None))]
 #[non_exhaustive]
 pub struct WebhookOptions {
-    /// Address for webhooks [default: 0.0.0.0:9443 in a pod, otherwise 127.0.0.1:9443]
+    /// Address for webhooks [default: 0.0.0.0:9443 in a pod, otherwise a free port of 127.0.0.1]
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -105,7 +105,6 @@ pub enum WebhookOptionsError {
 /// What the options come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
-    pub(crate) listen: SocketAddr,
     pub(crate) address: WebhookAddress,
     /// The names and addresses that the certificate is for.
     pub(crate) hosts: Vec<String>,
@@ -114,18 +113,30 @@ pub(crate) struct Resolved {
 }
 
 impl WebhookOptions {
-    /// The options for webhooks of this name. `namespace` is the pod's, if the program runs in one.
+    /// The address to listen on.
+    pub(crate) fn listen_address(&self, is_in_pod: bool) -> SocketAddr {
+        let (ip, port) = if is_in_pod || self.service.is_some() {
+            (Ipv4Addr::UNSPECIFIED, PORT)
+        } else {
+            (Ipv4Addr::LOCALHOST, 0)
+        };
+        self.listen.unwrap_or(SocketAddr::new(IpAddr::V4(ip), port))
+    }
+
+    /// The name of the Secret.
+    pub(crate) fn secret_name(&self, name: &str) -> String {
+        let secret = self.secret.clone();
+        secret.unwrap_or_else(|| format!("{name}-webhook-certificates"))
+    }
+
+    /// The options for webhooks of this name, which listen on this address. `namespace` is the pod's, if the program runs in
+    /// one.
     pub(crate) fn resolve(
         &self,
         name: &str,
         namespace: Option<&str>,
+        listening: SocketAddr,
     ) -> Result<Resolved, WebhookOptionsError> {
-        let ip = if namespace.is_some() || self.service.is_some() {
-            Ipv4Addr::UNSPECIFIED
-        } else {
-            Ipv4Addr::LOCALHOST
-        };
-        let listen = self.listen.unwrap_or(SocketAddr::new(IpAddr::V4(ip), PORT));
         let address = match (&self.service, &self.url, namespace) {
             (Some(service), ..) => {
                 let parts = service.split_once('/');
@@ -138,7 +149,7 @@ impl WebhookOptions {
             }
             (None, Some(url), _) => WebhookAddress::Url(url.trim_end_matches('/').to_owned()),
             (None, None, Some(namespace)) => WebhookAddress::service(namespace, name),
-            (None, None, None) => WebhookAddress::Url(format!("https://{listen}")),
+            (None, None, None) => WebhookAddress::Url(format!("https://{listening}")),
         };
         let hosts = match &address {
             WebhookAddress::Service { namespace, name, .. } => vec![format!("{name}.{namespace}.svc")],
@@ -146,12 +157,10 @@ impl WebhookOptions {
                 vec![host(url).ok_or_else(|| WebhookOptionsError::InvalidUrl(url.clone()))?]
             }
         };
-        let secret = self.secret.clone();
         Ok(Resolved {
-            listen,
             address,
             hosts,
-            secret: secret.unwrap_or_else(|| format!("{name}-webhook-certificates")),
+            secret: self.secret_name(name),
         })
     }
 }
@@ -170,19 +179,21 @@ fn host(url: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    const LISTENING: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4567);
+
     #[test]
     fn defaults_fit_a_pod_and_a_laptop() {
         let options = WebhookOptions::default();
-        let pod = options.resolve("cones", Some("shop")).expect("valid");
-        assert_eq!(pod.listen.to_string(), "0.0.0.0:9443");
+        assert_eq!(options.listen_address(true).to_string(), "0.0.0.0:9443");
+        let pod = options.resolve("cones", Some("shop"), LISTENING).expect("valid");
         assert_eq!(pod.address, WebhookAddress::service("shop", "cones"));
         assert_eq!(pod.hosts, ["cones.shop.svc"]);
         assert_eq!(pod.secret, "cones-webhook-certificates");
-        let laptop = options.resolve("cones", None).expect("valid");
-        assert_eq!(laptop.listen.to_string(), "127.0.0.1:9443");
+        assert_eq!(options.listen_address(false).to_string(), "127.0.0.1:0");
+        let laptop = options.resolve("cones", None, LISTENING).expect("valid");
         assert_eq!(
             laptop.address,
-            WebhookAddress::Url("https://127.0.0.1:9443".to_owned())
+            WebhookAddress::Url("https://127.0.0.1:4567".to_owned())
         );
         assert_eq!(laptop.hosts, ["127.0.0.1"]);
     }
@@ -202,7 +213,9 @@ mod tests {
                 url: Some(url.to_owned()),
                 ..WebhookOptions::default()
             };
-            let hosts = options.resolve("a", None).map(|resolved| resolved.hosts);
+            let hosts = options
+                .resolve("a", None, LISTENING)
+                .map(|resolved| resolved.hosts);
             assert_eq!(hosts.ok(), wanted.map(|host| vec![host.to_owned()]), "{url}");
         }
         for service in ["a", "a/", "/a", "a/b/c", "A/b"] {
@@ -210,7 +223,7 @@ mod tests {
                 service: Some(service.to_owned()),
                 ..WebhookOptions::default()
             };
-            assert!(options.resolve("a", None).is_err(), "{service}");
+            assert!(options.resolve("a", None, LISTENING).is_err(), "{service}");
         }
     }
 }

@@ -12,24 +12,20 @@
 //! is hyper.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     convert::Infallible,
     future::Future,
-    io,
-    net::SocketAddr,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::{
-    body::{Body, Incoming},
+    body::{Body, Frame, Incoming, SizeHint},
     server::conn::{http1, http2},
     service::service_fn,
 };
@@ -98,6 +94,10 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 /// Interval of HTTP/2 keep-alive pings, and the timeout of their answers.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// The longest time in which a review is handled, which is the longest timeout of a webhook.
+const MAX_HANDLING: Duration = Duration::from_secs(30);
+/// The size of the pieces in which an answer is sent.
+const PIECE: usize = 16 * 1024;
 /// The unit of the permits for bytes.
 const PERMIT_BYTES: usize = 1024;
 
@@ -117,24 +117,23 @@ struct SharedLimits {
 }
 
 impl Server {
-    /// Binds an address. Connections wait until [`serve`](Self::serve) runs.
-    pub(crate) async fn bind(
-        address: SocketAddr,
+    /// Serves on a bound socket. Connections wait until [`serve`](Self::serve) runs.
+    pub(crate) fn new(
+        listener: TcpListener,
         certificate: Arc<dyn ResolvesServerCert>,
         service: WebhookService,
         limits: ServerLimits,
         refused: Arc<Notify>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, rustls::Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
+            .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_cert_resolver(certificate);
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let permits = (limits.received_bytes / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         Ok(Self {
-            listener: TcpListener::bind(address).await?,
+            listener,
             tls: TlsAcceptor::from(Arc::new(tls)),
             service,
             shared: Arc::new(SharedLimits {
@@ -143,10 +142,6 @@ impl Server {
             }),
             refused,
         })
-    }
-
-    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
     }
 
     /// Serves until `stop` completes. Then what is under way is answered, and nothing new accepted. Dropping the future
@@ -210,10 +205,7 @@ impl OpenConnections {
 
     /// Closes the oldest connection without a request. Returns whether there was one.
     fn close_idle(&mut self) -> bool {
-        let idle = self
-            .0
-            .iter()
-            .position(|(activity, _)| activity.open.load(Ordering::Relaxed) == 0);
+        let idle = self.0.iter().position(|(activity, _)| activity.is_idle());
         let Some((_, task)) = idle.and_then(|index| self.0.remove(index)) else {
             return false;
         };
@@ -222,60 +214,75 @@ impl OpenConnections {
     }
 }
 
-/// What a connection does, to close it when it does nothing.
+/// What a connection does, to close it when it does nothing, or nothing more.
 #[derive(Debug)]
-struct Activity {
-    /// Requests that are under way.
-    open: AtomicUsize,
+struct Activity(Mutex<Exchanges>);
+
+#[derive(Debug)]
+struct Exchanges {
+    /// When each request that is under way began; a smaller number is an older one.
+    open: BTreeMap<u64, Instant>,
     /// How many requests there were.
-    requests: AtomicU64,
-    idle_since: Mutex<Instant>,
+    count: u64,
+    /// The end of the last request, or the start of the connection.
+    idle_since: Instant,
 }
 
 impl Default for Activity {
     fn default() -> Self {
-        Self {
-            open: AtomicUsize::new(0),
-            requests: AtomicU64::new(0),
-            idle_since: Mutex::new(Instant::now()),
-        }
+        Self(Mutex::new(Exchanges {
+            open: BTreeMap::new(),
+            count: 0,
+            idle_since: Instant::now(),
+        }))
     }
 }
 
-/// A request that is under way, until dropped.
-struct Busy(Arc<Activity>);
+/// A request that is under way, until its answer is sent or dropped.
+struct Busy(Arc<Activity>, u64);
 
 impl Activity {
     fn start(self: &Arc<Self>) -> Busy {
-        self.open.fetch_add(1, Ordering::Relaxed);
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        Busy(self.clone())
+        let mut exchanges = self.0.lock();
+        exchanges.count += 1;
+        let id = exchanges.count;
+        exchanges.open.insert(id, Instant::now());
+        Busy(self.clone(), id)
     }
 
-    /// Completes when there was no request for this long, or, before the first one, for the time that a head may take.
-    async fn idle(&self, first: Duration, limit: Duration) {
+    fn is_idle(&self) -> bool {
+        self.0.lock().open.is_empty()
+    }
+
+    /// Completes when the client has used up its time: without a request, or for one, if it does not send it or does not read
+    /// the answer.
+    async fn overdue(&self, limits: &ServerLimits) {
         loop {
-            let limit = if self.requests.load(Ordering::Relaxed) == 0 {
-                first
-            } else {
-                limit
-            };
-            let since = *self.idle_since.lock();
-            tokio::time::sleep_until(since + limit).await;
-            if self.open.load(Ordering::Relaxed) > 0 {
-                // A request has its own time limits.
-                tokio::time::sleep(limit).await;
-            } else if *self.idle_since.lock() == since {
+            let until = self.0.lock().overdue_at(limits);
+            tokio::time::sleep_until(until).await;
+            if self.0.lock().overdue_at(limits) <= until {
                 return;
             }
         }
     }
 }
 
+impl Exchanges {
+    fn overdue_at(&self, limits: &ServerLimits) -> Instant {
+        match self.open.values().next() {
+            // To be received, handled and sent.
+            Some(started) => *started + limits.body_timeout * 2 + MAX_HANDLING,
+            None if self.count == 0 => self.idle_since + limits.header_timeout,
+            None => self.idle_since + limits.idle_timeout,
+        }
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
-        *self.0.idle_since.lock() = Instant::now();
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        let mut exchanges = self.0.0.lock();
+        exchanges.open.remove(&self.1);
+        exchanges.idle_since = Instant::now();
     }
 }
 
@@ -344,15 +351,42 @@ async fn drive<C: GracefulConnection>(
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
-        () = activity.idle(limits.header_timeout, limits.idle_timeout) => {}
+        () = activity.overdue(limits) => return,
         _ = stopped.changed() => {}
     }
     connection.as_mut().graceful_shutdown();
     timeout(SHUTDOWN_GRACE, connection).await.ok();
 }
 
-/// An answer that holds its request's guards until it is sent.
-type AnswerBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
+/// An answer in pieces, which holds its request's guards until the last one is taken: hyper takes the next piece when the
+/// client has read enough.
+struct AnswerBody {
+    rest: Bytes,
+    /// Only held.
+    _guards: (Busy, Option<OwnedSemaphorePermit>),
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let size = self.rest.len().min(PIECE);
+        let piece = self.rest.split_to(size);
+        Poll::Ready((size > 0).then_some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
+    }
+}
 
 async fn answer(
     service: WebhookService,
@@ -371,13 +405,9 @@ async fn answer(
         Ok(Err(code)) => (refuse(code, is_http1), None),
         Err(_) => (refuse(StatusCode::REQUEST_TIMEOUT, is_http1), None),
     };
-    // The body is one piece, and hyper has it before it drops the guards.
-    response.map(|body| {
-        let body = Full::new(body).map_frame(move |frame| {
-            let _held = (&busy, &permit);
-            frame
-        });
-        body.boxed_unsync()
+    response.map(|rest| AnswerBody {
+        rest,
+        _guards: (busy, permit),
     })
 }
 

@@ -28,6 +28,8 @@ use crate::{
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest timeout that a server may have.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
+/// The size from which a conversion is handled aside: it takes more than a millisecond.
+const LARGE_BYTES: usize = 256 * 1024;
 /// How much of the timeout is left for the way back: a tenth of it, but no more than this.
 const MAX_MARGIN: Duration = Duration::from_secs(1);
 
@@ -153,10 +155,25 @@ impl WebhookService {
                 let review = Review::parse(body).map_err(bad)?;
                 self.admit(name, declaration, review, deadline).await?
             }
-            EndpointKind::Conversion(converter) => converter.answer(body).map_err(bad)?,
+            EndpointKind::Conversion(converter) if body.len() < LARGE_BYTES => {
+                converter.answer(body).map_err(bad)?
+            }
+            EndpointKind::Conversion(_) => self.convert_aside(name, body).await.map_err(bad)?,
         };
         drop(permit);
         Ok(respond(StatusCode::OK, body))
+    }
+
+    /// Converts a long list on another thread, so that other reviews do not wait for it.
+    async fn convert_aside(&self, name: &str, body: &Bytes) -> Result<Bytes, String> {
+        let (shared, name, body) = (self.0.clone(), name.to_owned(), body.clone());
+        let converted = tokio::task::spawn_blocking(move || match &shared.endpoints[&name].kind {
+            EndpointKind::Conversion(converter) => converter.answer(&body),
+            EndpointKind::Admission(_) => Err("not a conversion".to_owned()),
+        });
+        converted
+            .await
+            .unwrap_or_else(|_| Err("the conversion panicked".to_owned()))
     }
 
     async fn admit(
