@@ -98,7 +98,7 @@ impl TryFrom<v2::Cone> for v3::Cone {
     }
 }
 
-fn webhooks() -> Webhooks {
+pub(crate) fn webhooks() -> Webhooks {
     let cones = convert::<v2::Cone>().version::<v1::Cone>().version::<v3::Cone>();
     Webhooks::new("cones").with(cones.keep_losses())
 }

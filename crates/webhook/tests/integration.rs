@@ -3,5 +3,6 @@
 mod admission;
 mod conversion;
 mod manager;
+mod recorded;
 mod server;
 mod socket;
