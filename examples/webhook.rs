@@ -54,7 +54,9 @@ convert_spec!(v1::Site, v2::Site);
 /// Fills in what the user has left out.
 fn fill_in(site: &mut Site, request: &ReviewRequest) {
     site.spec.replicas.get_or_insert(2);
-    site.spec.owner.get_or_insert_with(|| request.username().to_owned());
+    site.spec
+        .owner
+        .get_or_insert_with(|| request.username().to_owned());
 }
 
 /// Refuses what cannot work, with all errors at once.
@@ -86,7 +88,8 @@ fn main() -> std::process::ExitCode {
 
 async fn demo(user: User) -> Result<(), Error> {
     // The embedded API server calls the webhooks as soon as they are registered.
-    let site = |host: &str| json!({ "metadata": { "name": "home" }, "spec": { "host": host, "replicas": 0 } });
+    let site =
+        |host: &str| json!({ "metadata": { "name": "home" }, "spec": { "host": host, "replicas": 0 } });
     let refused = loop {
         match user.create::<Site>(site("home.example.org")).await {
             Err(error) => break error,
@@ -98,7 +101,10 @@ async fn demo(user: User) -> Result<(), Error> {
 
     let home = json!({ "metadata": { "name": "home" }, "spec": { "host": "home.example.com" } });
     let home = user.create::<Site>(home).await?;
-    println!("home has {:?} replicas, owned by {:?}", home.spec.replicas, home.spec.owner);
+    println!(
+        "home has {:?} replicas, owned by {:?}",
+        home.spec.replicas, home.spec.owner
+    );
 
     let home = user.wait_for::<v1::Site>("home", |_| true).await?;
     println!("as v1 it has size {:?}", home.spec.size);

@@ -102,6 +102,14 @@ impl ReadCaches {
 }
 
 impl Listers {
+    /// Adds a lister that needs no cache.
+    pub(crate) fn add<K: Cacheable>(&mut self, lister: Lister<K>) {
+        self.0.push(SyncedLister {
+            kind: lister.kind().clone(),
+            lister: Box::new(lister),
+        });
+    }
+
     pub(crate) fn get<K: Cacheable>(&self, dynamic: &K::DynamicType) -> Result<&Lister<K>, Error> {
         let kind = GroupVersionKind::of::<K>(dynamic);
         let found = self.0.iter().find_map(|read| {

@@ -1,19 +1,78 @@
 //! Tools for tests of webhooks.
 //!
-//! Handlers are functions, so most tests call them. What a whole webhook does is tested on an embedded API server, which
+//! Handlers are functions, so most tests call them, with a [`ReviewRequest`] that has what the handler looks at:
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+//! use windlass_runtime::Error;
+//! use windlass_webhook::{Change, FieldErrors, ReviewRequest, testing};
+//!
+//! fn check(_: Change<'_, ConfigMap>, request: &ReviewRequest) -> Result<FieldErrors, Error> {
+//!     let mut errors = FieldErrors::new();
+//!     if request.lister::<Namespace>()?.is_empty() && request.username() != "alice" {
+//!         errors.forbidden("metadata.namespace", "there are no namespaces");
+//!     }
+//!     Ok(errors)
+//! }
+//!
+//! # fn main() -> Result<(), Error> {
+//! let mut request = testing::request().objects::<Namespace>([])?.build();
+//! request.user.username = Some("bob".to_owned());
+//! let errors = check(Change::Created(&ConfigMap::default()), &request)?;
+//! assert_eq!(errors.iter().collect::<Vec<_>>(), ["metadata.namespace: Forbidden: there are no namespaces"]);
+//! # Ok(()) }
+//! ```
+//!
+//! What a whole webhook does is tested on an embedded API server, which
 //! calls a [`WebhookService`](crate::WebhookService) in the process. This module has what conversions need:
 //! [`round_trips`] generates objects from the schemas of two versions, and finds what is lost between them.
 
 mod generate;
 mod shrink;
 
-use std::fmt::Display;
+use std::{fmt::Display, sync::Arc};
 
 use kube::CustomResourceExt;
+use serde::Serialize;
 use serde_json::{Value, json};
+use windlass_cache::{Cacheable, Lister};
+use windlass_runtime::Error;
 
 use self::generate::{Generator, schema_of};
-use crate::conversion::{Conversion, Version, convert};
+use crate::{
+    ReviewRequest,
+    conversion::{Conversion, Version, convert},
+    reads::Listers,
+};
+
+/// Starts to build a [`ReviewRequest`] for a unit test of a handler; the module's documentation has an example.
+pub fn request() -> RequestBuilder {
+    RequestBuilder(Listers::default())
+}
+
+/// Builds a [`ReviewRequest`] for unit tests, from [`request`].
+#[must_use = "call `build`"]
+#[derive(Debug)]
+pub struct RequestBuilder(Listers);
+
+impl RequestBuilder {
+    /// Adds a lister of exactly these objects. Call it once for each kind that the handler reads.
+    pub fn objects<K>(mut self, objects: impl IntoIterator<Item = K>) -> Result<Self, Error>
+    where
+        K: Cacheable<DynamicType: Default> + Serialize,
+    {
+        self.0.add(Lister::fixed(objects)?);
+        Ok(self)
+    }
+
+    /// The request. Its fields are public, and have no values yet.
+    pub fn build(self) -> ReviewRequest {
+        ReviewRequest {
+            listers: Arc::new(self.0),
+            ..ReviewRequest::default()
+        }
+    }
+}
 
 /// How many objects are generated for each direction.
 const CASES: u64 = 300;

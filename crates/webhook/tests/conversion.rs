@@ -12,39 +12,39 @@ use windlass_webhook::{WebhookAddress, Webhooks, convert, convert_spec, moved_fi
 
 use crate::server;
 
-mod v1 {
+pub(crate) mod v1 {
     use super::*;
 
     #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
     #[kube(group = "example.com", version = "v1", kind = "Cone", namespaced)]
-    pub(super) struct ConeSpec {
-        pub(super) balls: u32,
-        pub(super) flavor: Option<String>,
+    pub(crate) struct ConeSpec {
+        pub(crate) balls: u32,
+        pub(crate) flavor: Option<String>,
         #[serde(default)]
-        pub(super) extras: Vec<Extra>,
+        pub(crate) extras: Vec<Extra>,
     }
 
     #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-    pub(super) struct Extra {
-        pub(super) label: String,
+    pub(crate) struct Extra {
+        pub(crate) label: String,
     }
 }
 
-mod v2 {
+pub(crate) mod v2 {
     use super::*;
 
     #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
     #[kube(group = "example.com", version = "v2", kind = "Cone", namespaced)]
-    pub(super) struct ConeSpec {
-        pub(super) scoops: u32,
-        pub(super) flavor: Option<String>,
+    pub(crate) struct ConeSpec {
+        pub(crate) scoops: u32,
+        pub(crate) flavor: Option<String>,
         #[serde(default)]
-        pub(super) toppings: Vec<Topping>,
+        pub(crate) toppings: Vec<Topping>,
     }
 
     #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-    pub(super) struct Topping {
-        pub(super) name: String,
+    pub(crate) struct Topping {
+        pub(crate) name: String,
     }
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace, Secret},
 };
 use kube::{
-    Api, Client,
+    Api, Client, CustomResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
@@ -298,6 +298,64 @@ async fn webhooks_are_not_ready_without_their_configuration() {
         .patch("hooks", &PatchParams::default(), &patch)
         .await
         .expect("patched");
+    stop.send(()).expect("it runs");
+    task.await.expect("no panic").expect("no failure");
+}
+
+/// The caches of a controller need conversions of a webhook in the same process.
+#[tokio::test]
+async fn informer_of_a_converted_kind_syncs_with_its_own_webhook() {
+    use crate::conversion::{v1, v2};
+
+    let address = free_address();
+    let builder = Server::builder().webhook_address("cones.system.svc", address);
+    let client = server::client(builder.build());
+    namespace(&client).await;
+    let mut crd =
+        kube::core::crd::merge_crds(vec![v1::Cone::crd(), v2::Cone::crd()], "v1").expect("one kind");
+    let cones = || Webhooks::new("cones").with(windlass_webhook::convert::<v2::Cone>().version::<v1::Cone>());
+    let at = windlass_webhook::WebhookAddress::service("system", "cones");
+    crd.spec.conversion = Some(cones().configurations(&at).conversions.remove(0).1);
+    let params = PostParams::default();
+    Api::all(client.clone())
+        .create(&params, &crd)
+        .await
+        .expect("the CRD is valid");
+    let old: Api<v1::Cone> = Api::default_namespaced(client.clone());
+    let spec = v1::ConeSpec {
+        balls: 4,
+        ..v1::ConeSpec::default()
+    };
+    old.create(&params, &v1::Cone::new("a", spec))
+        .await
+        .expect("created");
+    // Nobody converts yet.
+    let new: Api<v2::Cone> = Api::default_namespaced(client.clone());
+    new.get("a").await.expect_err("no webhook");
+
+    let (seen, mut reconciled) = tokio::sync::mpsc::channel(4);
+    let controller = windlass_runtime::Controller::<v2::Cone>::new("cones").reconcile(
+        move |request: windlass_runtime::Request, ctx: windlass_runtime::Context| {
+            let seen = seen.clone();
+            async move {
+                let cone = ctx.lister::<v2::Cone>()?.get(&request.key);
+                seen.send(cone.map(|cone| cone.spec.scoops)).await.ok();
+                Ok(windlass_runtime::Action::done())
+            }
+        },
+    );
+    let mut options = WebhookOptions::default();
+    options.listen = Some(address);
+    options.service = Some("system/cones".to_owned());
+    let manager = Manager::new(client)
+        .controller(controller)
+        .webhooks(cones(), options);
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(manager.run_until(async {
+        stopped.await.ok();
+    }));
+    let scoops = tokio::time::timeout(Duration::from_secs(30), reconciled.recv()).await;
+    assert_eq!(scoops.expect("in time"), Some(Some(4)));
     stop.send(()).expect("it runs");
     task.await.expect("no panic").expect("no failure");
 }

@@ -138,7 +138,7 @@ fn next(state: &mut u64) -> usize {
 
 /// Replaces some value of a tree.
 fn damage(value: &mut Value, state: &mut u64) {
-    let stops = next(state) % 4 == 0;
+    let stops = next(state).is_multiple_of(4);
     match value {
         Value::Object(fields) if !stops && !fields.is_empty() => {
             let index = next(state) % fields.len();
@@ -177,11 +177,11 @@ async fn damaged_reviews_are_answered() {
                 damage(&mut damaged, &mut state);
             }
             let mut bytes = damaged.to_string().into_bytes();
-            if next(&mut state) % 4 == 0 {
+            if next(&mut state).is_multiple_of(4) {
                 let index = next(&mut state) % bytes.len();
                 bytes[index] ^= 1 << (next(&mut state) % 8);
             }
-            if next(&mut state) % 8 == 0 {
+            if next(&mut state).is_multiple_of(8) {
                 bytes.truncate(next(&mut state) % bytes.len());
             }
             for name in ["see", "label", "map"] {

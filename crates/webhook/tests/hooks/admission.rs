@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_runtime::Error;
 use windlass_suite::Context;
 use windlass_webhook::{
-    Change, FieldErrors, Target, Verdict, Webhooks, mutate_target, validate, validate_target,
+    Change, FieldErrors, Operation, Target, Verdict, Webhooks, mutate_target, validate, validate_target,
 };
 
 use super::fixture::{is_refused, map, maps, name_of, only, run, send};
@@ -241,5 +241,43 @@ pub(super) async fn panic_and_error_are_handled_by_policy(ctx: Context) -> anyho
         let (code, _, body): (_, _, Value) = send(&ctx, "POST", &maps(&ctx), &map(name, &json!({}))).await?;
         assert_eq!(code, 201, "{body}");
     }
+    running.stop().await
+}
+
+pub(super) async fn connections_are_asked_about(ctx: Context) -> anyhow::Result<()> {
+    /// The options of a connection, which have no type in `k8s-openapi`.
+    #[derive(Deserialize)]
+    struct ExecOptions {
+        #[serde(default)]
+        command: Vec<String>,
+    }
+    let exec = validate_target(
+        Target::new("", "v1", "pods").subresource("exec"),
+        |change: Change<'_, ExecOptions>, request| {
+            let user = request.username().is_empty();
+            Verdict::deny(format!(
+                "{} {:?} {user}",
+                request.operation.name(),
+                change.object().command
+            ))
+        },
+    );
+    let webhooks = Webhooks::new("suite-exec").with(only(&ctx, exec.operations([Operation::Connect])));
+    let path = format!("/api/v1/namespaces/{}/pods", ctx.namespace());
+    let pod = json!({"metadata": {"name": "a"}, "spec": {
+        "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}],
+    }});
+    let (code, _, created) = send(&ctx, "POST", &path, &pod).await?;
+    assert_eq!(code, 201, "{created}");
+    let exec = format!("{path}/a/exec?command=ls&command=-l");
+    let running = run(&ctx, webhooks, async || {
+        Ok(send(&ctx, "POST", &exec, &json!({})).await?.0 == 403)
+    })
+    .await?;
+    let (_, _, status) = send(&ctx, "POST", &exec, &json!({})).await?;
+    assert_eq!(
+        status["message"],
+        "admission webhook \"validate.exec.pods.suite-exec\" denied the request: CONNECT [\"ls\", \"-l\"] false"
+    );
     running.stop().await
 }

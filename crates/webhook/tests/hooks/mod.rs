@@ -12,6 +12,7 @@ suite!("webhooks";
     admission::mutation_keeps_what_the_type_does_not_know,
     admission::validator_sees_every_operation,
     admission::scale_and_status_have_types_of_their_own,
+    admission::connections_are_asked_about,
     admission::panic_and_error_are_handled_by_policy,
     registration::wiped_bundle_heals_and_the_registration_is_taken_back,
     registration::documented_rights_suffice,
