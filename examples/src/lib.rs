@@ -194,6 +194,8 @@ mod readmes {
     struct Repository;
     #[doc = include_str!("../../docs/status.md")]
     struct Status;
+    #[doc = include_str!("../../docs/webhooks.md")]
+    struct Webhooks;
     #[doc = include_str!("../../crates/apiserver/README.md")]
     struct Apiserver;
     #[doc = include_str!("../../crates/cache/README.md")]

@@ -22,6 +22,20 @@ async fn declarative_applies_children_and_status() {
 }
 
 #[tokio::test]
+async fn webhook_refuses_fills_in_and_converts() {
+    assert_eq!(
+        play(env!("CARGO_BIN_EXE_webhook"), &["--embedded"]).await,
+        [
+            "admission webhook \"validate.sites.example.com\" denied the request: Site.example.com \"home\" is invalid: \
+             [spec.host: Invalid value: \"home.example.org\": must end with .example.com, \
+             spec.replicas: Invalid value: 0: must be greater than 0]",
+            "home has Some(2) replicas, owned by Some(\"system:admin\")",
+            "as v1 it has size Some(2)",
+        ]
+    );
+}
+
+#[tokio::test]
 async fn imperative_repairs_drift_and_cleans_up_before_the_object_is_deleted() {
     assert_eq!(
         play(env!("CARGO_BIN_EXE_imperative"), &["--embedded"]).await,

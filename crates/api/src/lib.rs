@@ -1,6 +1,7 @@
 //! Rules of the Kubernetes API that clients and servers share.
 //!
 //! - [`conditions`]: looks up conditions in a status.
+//! - [`field_error`]: errors of fields with the messages of a server.
 //! - [`fields`] and [`labels`]: selectors.
 //! - [`naming`]: the rules for names, label keys and label values.
 //! - [`quantity`]: exact amounts such as `250m` or `1Gi`.
@@ -14,6 +15,7 @@
 //! neither.
 
 pub mod conditions;
+pub mod field_error;
 pub mod fields;
 pub mod labels;
 pub mod naming;

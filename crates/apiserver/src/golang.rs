@@ -1,6 +1,7 @@
 //! Formats values like Go, because the real server's messages quote them.
 
 use serde_json::Value;
+use windlass_api::field_error::format_number;
 
 /// A value as `%v` prints it: `map[a:1 b:[x y]]`.
 pub(crate) fn format_value(value: &Value) -> String {
@@ -13,10 +14,7 @@ fn write_value(out: &mut String, value: &Value) {
     match value {
         Value::Null => out.push_str("<nil>"),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        Value::Number(number) => match number.as_i64() {
-            Some(integer) => out.push_str(&integer.to_string()),
-            None => out.push_str(&format_float(number.as_f64().unwrap_or_default())),
-        },
+        Value::Number(number) => out.push_str(&format_number(number)),
         Value::String(text) => out.push_str(text),
         Value::Array(items) => {
             out.push('[');
@@ -41,20 +39,6 @@ fn write_value(out: &mut String, value: &Value) {
             out.push(']');
         }
     }
-}
-
-/// Formats a float. Go uses an exponent from 10²¹ and below 10⁻⁴, with a sign and two digits.
-fn format_float(number: f64) -> String {
-    let size = number.abs();
-    if size == 0.0 || (1e-4..1e21).contains(&size) {
-        return number.to_string();
-    }
-    let text = format!("{number:e}");
-    let (digits, exponent) = text.split_once('e').expect("`{:e}` writes an exponent");
-    let (sign, exponent) = exponent
-        .strip_prefix('-')
-        .map_or(('+', exponent), |rest| ('-', rest));
-    format!("{digits}e{sign}{exponent:0>2}")
 }
 
 /// A text as `%q` prints it.

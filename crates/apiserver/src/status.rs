@@ -1,24 +1,24 @@
 //! Error responses: `Status` objects with the real server's messages.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
-use windlass_api::request::{Access, AccessTarget};
+use windlass_api::{
+    field_error::{InvalidReport, MAX_CAUSE_BYTES, cut},
+    request::{Access, AccessTarget},
+};
 
 use crate::{
     crd::Unconverted,
     fields::Conflicts,
     registry::Resource,
-    schema::{FieldError, MAX_ERROR_BYTES, MAX_ERRORS},
+    schema::{FieldError, MAX_ERRORS},
     webhook::Call,
 };
 
 /// The maximum length of a message, in bytes. The real server has no such limit: a message quotes what the client sent, and
 /// escaping makes that several times as long.
 const MAX_MESSAGE_BYTES: usize = 256 * 1024;
-
-/// The greatest length of the message of a cause: errors quote what the client sent.
-const MAX_CAUSE_BYTES: usize = 64 * 1024;
 
 /// An error: an HTTP status with a `Status` object as its body.
 #[derive(Clone, Debug)]
@@ -278,50 +278,10 @@ impl Status {
     }
 
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let qualified = if group.is_empty() {
-            kind.to_owned()
-        } else {
-            format!("{kind}.{group}")
-        };
-        let (mut texts, mut seen) = (Vec::new(), HashSet::new());
-        let (mut causes, mut length) = (Vec::new(), 0);
-        let count: usize = errors.iter().map(FieldError::count).sum();
-        for error in errors.iter().filter(|error| error.is_shown()) {
-            if causes.len() >= MAX_ERRORS || length >= MAX_ERROR_BYTES {
-                break;
-            }
-            let message = cut(&error.message(), MAX_CAUSE_BYTES).into_owned();
-            let text = format!("{}: {message}", error.field);
-            length += text.len();
-            if seen.insert(text.clone()) {
-                texts.push(text);
-            }
-            causes.push(json!({"reason": error.reason(), "message": message, "field": error.field}));
-        }
-        if causes.len() < count {
-            texts.push(format!("and {} more errors", count - causes.len()));
-        }
-        let summary = if texts.len() == 1 {
-            texts[0].clone()
-        } else {
-            format!("[{}]", texts.join(", "))
-        };
-        let mut status = Self::new(
-            422,
-            "Invalid",
-            format!("{qualified} \"{name}\" is invalid: {summary}"),
-        );
-        let details = status.details.get_or_insert_default();
-        if !name.is_empty() {
-            details.insert("name".into(), name.into());
-        }
-        if !group.is_empty() {
-            details.insert("group".into(), group.into());
-        }
-        if !kind.is_empty() {
-            details.insert("kind".into(), kind.into());
-        }
-        status.with_causes(causes)
+        let report = InvalidReport::new(group, kind, name, errors);
+        let mut status = Self::new(422, "Invalid", report.message);
+        status.details = Some(Box::new(report.details));
+        status
     }
 
     /// A patch cannot be applied. The real server does not say why.
@@ -675,15 +635,6 @@ impl Status {
             format!("Internal error occurred: {message}"),
         )
         .with_causes(vec![json!({"message": cut(&message, MAX_CAUSE_BYTES)})])
-    }
-}
-
-/// A text, or as much of it as is sent.
-fn cut(text: &str, most: usize) -> Cow<'_, str> {
-    let end = text.floor_char_boundary(most);
-    match &text[end..] {
-        "" => Cow::Borrowed(text),
-        rest => format!("{}… and {} more bytes", &text[..end], rest.len()).into(),
     }
 }
 

@@ -142,6 +142,12 @@
 //! With the feature `opentelemetry`, [`launch`](runtime::launch) exports a span of each reconcile, and the metrics of
 //! `/metrics`, over OTLP to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names: see `runtime::Telemetry`.
 //!
+//! # Webhooks
+//!
+//! With the feature `webhook`, the module `webhook` has admission and conversion webhooks: functions over your own types,
+//! served beside the controllers, with certificates that are made and renewed by themselves. `docs/webhooks.md` is the
+//! guide, and `examples/webhook.rs` a complete program.
+//!
 //! # Where to look
 //!
 //! [`runtime`] has the controller and the manager, [`cache`] the listers and their caches, [`workqueue`] the queue with
@@ -166,6 +172,8 @@ pub use windlass_cache as cache;
 pub use windlass_macros::{api_type, resource};
 pub use windlass_runtime as runtime;
 pub use windlass_runtime::testing;
+#[cfg(feature = "webhook")]
+pub use windlass_webhook as webhook;
 pub use windlass_workqueue as workqueue;
 
 /// What the code of kube's `KubeSchema` derive names without a path. Only for the macros.

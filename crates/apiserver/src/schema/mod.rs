@@ -19,7 +19,6 @@ mod limits;
 mod lists;
 mod number;
 mod pattern;
-mod problem;
 mod properties;
 #[cfg(test)]
 mod property_tests;
@@ -44,13 +43,13 @@ use limits::ValueLimits;
 pub(crate) use lists::check_lists;
 use pattern::Pattern;
 pub(crate) use pattern::Patterns;
-pub(crate) use problem::{FieldError, Problem};
 use properties::Properties;
 pub(crate) use prune::{prune, prune_object};
-pub(crate) use report::{ErrorReport, MAX_ERROR_BYTES, MAX_ERRORS};
+pub(crate) use report::ErrorReport;
 pub(crate) use strict::problems_in_order;
 pub(crate) use validate::validate;
 pub(crate) use view::SortedLookup;
+pub(crate) use windlass_api::field_error::{FieldError, MAX_ERROR_BYTES, MAX_ERRORS, Problem};
 
 /// A set of schemas that may refer to each other.
 #[derive(Debug, Default)]

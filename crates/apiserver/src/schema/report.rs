@@ -1,11 +1,6 @@
 //! Collects the errors of an object, as many as a response shows.
 
-use super::{FieldError, Problem};
-
-/// Limits on the reported errors of an object, and on their length together, which the last one may exceed. The real
-/// server has no such limit: a list of empty strings in a body comes back as a hundred times as many bytes.
-pub(crate) const MAX_ERRORS: usize = 1_000;
-pub(crate) const MAX_ERROR_BYTES: usize = 256 * 1024;
+use super::{FieldError, MAX_ERROR_BYTES, MAX_ERRORS, Problem};
 
 /// The first errors of an object, and the number of the others.
 #[derive(Debug, Default)]

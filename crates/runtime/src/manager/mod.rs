@@ -275,6 +275,12 @@ impl Manager {
         self
     }
 
+    /// Whether CRDs are installed at the start: `--install`. What else a program has to install, such as the registration of
+    /// webhooks, is installed then too.
+    pub fn installs(&self) -> bool {
+        self.install.as_ref().is_some_and(CrdInstaller::is_applied)
+    }
+
     /// Serves `/healthz`, `/readyz` and `/metrics` on this address, for example `0.0.0.0:8080` in a pod, so that the kubelet
     /// and Prometheus reach it. Default: nothing is served.
     ///

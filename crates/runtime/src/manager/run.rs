@@ -513,11 +513,12 @@ impl ManagerRun<'_> {
             TaskScope::Leader => terms.clone(),
             TaskScope::Replica | TaskScope::Service => Terms::endless(),
         };
-        let (caches, recorder) = (self.caches.clone(), recorder.source(&name));
+        let (caches, scope, recorder) = (self.caches.clone(), self.scope.clone(), recorder.source(&name));
         let start = move |term: &Term, stop: StopSignal| {
             start(TaskContext {
                 client: term.client(caches.client().clone()),
                 caches: caches.clone(),
+                scope: scope.clone(),
                 recorder: recorder.clone(),
                 epoch: term.epoch(),
                 stop,

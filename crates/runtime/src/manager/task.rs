@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use kube::Client;
-use windlass_cache::CacheSet;
+use windlass_cache::{CacheSet, WatchScope};
 
 use crate::{election::Epoch, error::Error, events::Recorder, source::BoxFuture, stop::StopSignal};
 
@@ -12,6 +12,7 @@ use crate::{election::Epoch, error::Error, events::Recorder, source::BoxFuture, 
 pub struct TaskContext {
     pub(super) client: Client,
     pub(super) caches: CacheSet,
+    pub(super) scope: WatchScope,
     pub(super) recorder: Recorder,
     pub(super) epoch: Option<Epoch>,
     pub(super) stop: StopSignal,
@@ -26,6 +27,12 @@ impl TaskContext {
     /// Returns the caches shared with the controllers.
     pub fn caches(&self) -> &CacheSet {
         &self.caches
+    }
+
+    /// The scope of the controllers' watches: the manager's [namespaces](crate::Manager::namespaces). What reads caches of
+    /// the same scope shares their watches.
+    pub fn scope(&self) -> &WatchScope {
+        &self.scope
     }
 
     /// Returns the event recorder.

@@ -1,0 +1,168 @@
+//! Runs the webhooks beside the controllers of a manager.
+
+use std::{env, sync::Arc};
+
+use tokio::{net::TcpListener, sync::Notify};
+use windlass_runtime::{Error, Manager, TaskContext};
+
+use crate::{
+    Webhooks,
+    admission::Stage,
+    certificates::{
+        CertificateFiles, CertificateSlot, Certificates, Readiness, SecretStore, Target, TargetKind,
+    },
+    install::Installer,
+    options::WebhookOptions,
+    registration::WebhookAddress,
+    server::Server,
+};
+
+/// Adds [`Webhooks`] to a [`Manager`].
+pub trait ManagerExt: Sized {
+    /// Serves webhooks beside the controllers, on every replica, from before the caches sync (which may need a conversion)
+    /// until the controllers have ended. `/readyz` has a check named `webhooks`: it fails until the certificate is trusted by
+    /// all configurations. With `--install`, the webhooks are registered.
+    ///
+    /// ```no_run
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use windlass_runtime::Manager;
+    /// use windlass_webhook::{ManagerExt, Verdict, WebhookOptions, Webhooks, validate};
+    ///
+    /// fn setup(manager: Manager) -> Manager {
+    ///     let quota = validate::<ConfigMap, _>(|_, _| Verdict::deny("no more"));
+    ///     manager.webhooks(Webhooks::new("quota").with(quota), WebhookOptions::default())
+    /// }
+    /// ```
+    ///
+    /// Behind a Service that conversions use, set `publishNotReadyAddresses: true`: a replica is not ready before its caches
+    /// have synced, and these may wait for a conversion.
+    #[must_use]
+    fn webhooks(self, webhooks: Webhooks, options: WebhookOptions) -> Self;
+}
+
+impl ManagerExt for Manager {
+    fn webhooks(self, webhooks: Webhooks, options: WebhookOptions) -> Self {
+        webhooks.metrics.register(&self.metrics());
+        let ready = Readiness::new();
+        let checked = ready.clone();
+        let installs = self.installs();
+        self.check_ready("webhooks", move || {
+            let readiness = checked.get();
+            async move { Ok(readiness?) }
+        })
+        .service("webhooks", move |ctx| {
+            run(webhooks, options, installs, ready, ctx)
+        })
+    }
+}
+
+/// Serves the webhooks until the manager stops.
+async fn run(
+    webhooks: Webhooks,
+    options: WebhookOptions,
+    installs: bool,
+    ready: Readiness,
+    ctx: TaskContext,
+) -> Result<(), Error> {
+    // Set by the kubelet in every container.
+    let is_in_pod = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let namespace = is_in_pod.then(|| ctx.client().default_namespace().to_owned());
+    let address = options.listen_address(is_in_pod);
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        format!(
+            "cannot listen on {address} for webhooks: {error}; choose another address with `WebhookOptions::listen` or \
+             `--webhook-listen`"
+        )
+    })?;
+    let listening = listener.local_addr()?;
+    let resolved = options.resolve(&webhooks.name, namespace.as_deref(), listening)?;
+    let is_temporary = matches!(resolved.address, WebhookAddress::Url(_));
+    let configurations = webhooks.configurations(&resolved.address);
+    let installer = (installs || is_temporary).then(|| {
+        Installer::new(
+            ctx.client().clone(),
+            &webhooks.name,
+            &configurations,
+            is_temporary,
+        )
+    });
+    let targets = targets(&webhooks);
+    let program = webhooks.name.clone();
+    let store = match &resolved.address {
+        WebhookAddress::Service { namespace, .. } => SecretStore::Secret {
+            namespace: namespace.clone(),
+            name: resolved.secret,
+        },
+        WebhookAddress::Url(_) => SecretStore::Memory,
+    };
+
+    let (slot, check) = (Arc::new(CertificateSlot::default()), Arc::new(Notify::new()));
+    let service = webhooks.service_within(ctx.caches(), ctx.scope());
+    let server = Server::new(listener, slot.clone(), service, options.limits, check.clone())?;
+    tracing::info!(address = %listening, "serving webhooks");
+
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let keeping = async {
+        match options.certificates {
+            Some(folder) => {
+                CertificateFiles::new(folder)
+                    .run(&slot, &ready, installer.as_ref())
+                    .await;
+            }
+            None => {
+                let certificates = Certificates {
+                    client: ctx.client().clone(),
+                    store,
+                    address: resolved.address,
+                    program,
+                    hosts: resolved.hosts,
+                    targets,
+                    slot: slot.clone(),
+                    ready: ready.clone(),
+                    check,
+                    installer: installer.as_ref(),
+                };
+                certificates.run().await;
+            }
+        }
+    };
+    let working = async {
+        tokio::select! {
+            () = keeping => {}
+            () = ctx.stopping() => {}
+        }
+        ready.set(Err("the webhooks are stopping".to_owned()));
+        // Nobody calls a webhook that is taken back, so this comes before the end of the server.
+        if let Some(installer) = &installer {
+            installer.take_back().await;
+        }
+        drop(stop);
+    };
+    let serving = server.serve(async {
+        stopped.await.ok();
+    });
+    futures::join!(working, serving);
+    Ok(())
+}
+
+/// The objects whose `caBundle` is ours.
+fn targets(webhooks: &Webhooks) -> Vec<Target> {
+    let names = |stage| {
+        let declared = webhooks.of_stage(stage);
+        let names: Vec<_> = declared
+            .map(|declared| declared.full_name(&webhooks.name))
+            .collect();
+        (!names.is_empty()).then_some(names)
+    };
+    let target = |kind| Target {
+        kind,
+        name: webhooks.name.clone(),
+    };
+    let validating = names(Stage::Validating).map(|names| target(TargetKind::Validating(names)));
+    let mutating = names(Stage::Mutating).map(|names| target(TargetKind::Mutating(names)));
+    let crds = webhooks.conversions.iter().map(|converter| Target {
+        name: converter.crd_name(),
+        kind: TargetKind::Crd,
+    });
+    validating.into_iter().chain(mutating).chain(crds).collect()
+}

@@ -1,0 +1,229 @@
+//! How the webhooks of a program are served: one struct, and one group of flags.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use crate::{ServerLimits, registration::WebhookAddress};
+
+/// The port of webhooks, which is controller-runtime's.
+const PORT: u16 = 9443;
+
+/// How webhooks are served and registered.
+///
+/// The defaults fit a pod, and a program on a laptop: in a pod, the webhooks listen on port 9443 of all addresses, the API
+/// server calls them through the Service of their [name](crate::Webhooks::new) in the pod's namespace, and the certificates are in
+/// a Secret. Elsewhere they listen on a free port of 127.0.0.1, the API server calls them at that URL, the certificate is in memory, and they
+/// are registered while the program runs.
+///
+/// With clap, it is a group of flags beside the program's own and [`windlass_runtime::Options`]: `#[command(flatten)]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(about = None, long_about = None))]
+#[non_exhaustive]
+pub struct WebhookOptions {
+    /// Address for webhooks [default: 0.0.0.0:9443 in a pod, otherwise a free port of 127.0.0.1]
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "webhook_listen",
+            long = "webhook-listen",
+            value_name = "ADDRESS",
+            help_heading = "Webhooks"
+        )
+    )]
+    pub listen: Option<SocketAddr>,
+
+    /// Service through which the API server calls the webhooks, as NAMESPACE/NAME [default in a pod: the program's name in the pod's namespace]
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "webhook_service",
+            long = "webhook-service",
+            value_name = "NAMESPACE/NAME",
+            help_heading = "Webhooks"
+        )
+    )]
+    pub service: Option<String>,
+
+    /// URL at which the API server calls the webhooks while this program runs, such as `https://192.0.2.7:9443` [default outside of a pod: the address of --webhook-listen]
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "webhook_url",
+            long = "webhook-url",
+            value_name = "URL",
+            conflicts_with = "webhook_service",
+            help_heading = "Webhooks"
+        )
+    )]
+    pub url: Option<String>,
+
+    /// Folder with tls.crt and tls.key, such as a Secret of cert-manager [default: certificates are made and renewed]
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "webhook_certificates",
+            long = "webhook-certificates",
+            value_name = "FOLDER",
+            help_heading = "Webhooks"
+        )
+    )]
+    pub certificates: Option<PathBuf>,
+
+    /// Secret with the certificates, in the namespace of the Service [default: the program's name, and -webhook-certificates]
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "webhook_secret",
+            long = "webhook-secret",
+            value_name = "NAME",
+            help_heading = "Webhooks"
+        )
+    )]
+    pub secret: Option<String>,
+
+    /// Limits of the socket.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub limits: ServerLimits,
+}
+
+/// Why the options make no sense.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WebhookOptionsError {
+    /// The Service is not a namespace and a name.
+    #[error("invalid Service {0:?} of the webhooks: it must be NAMESPACE/NAME")]
+    InvalidService(String),
+    /// The URL is none that an API server calls.
+    #[error(
+        "invalid URL {0:?} of the webhooks: it must be https://HOST or https://HOST:PORT, and may have a path"
+    )]
+    InvalidUrl(String),
+}
+
+/// What the options come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    pub(crate) address: WebhookAddress,
+    /// The names and addresses that the certificate is for.
+    pub(crate) hosts: Vec<String>,
+    /// The name of the Secret.
+    pub(crate) secret: String,
+}
+
+impl WebhookOptions {
+    /// The address to listen on.
+    pub(crate) fn listen_address(&self, is_in_pod: bool) -> SocketAddr {
+        let (ip, port) = if is_in_pod || self.service.is_some() {
+            (Ipv4Addr::UNSPECIFIED, PORT)
+        } else {
+            (Ipv4Addr::LOCALHOST, 0)
+        };
+        self.listen.unwrap_or(SocketAddr::new(IpAddr::V4(ip), port))
+    }
+
+    /// The name of the Secret.
+    pub(crate) fn secret_name(&self, name: &str) -> String {
+        let secret = self.secret.clone();
+        secret.unwrap_or_else(|| format!("{name}-webhook-certificates"))
+    }
+
+    /// The options for webhooks of this name, which listen on this address. `namespace` is the pod's, if the program runs in
+    /// one.
+    pub(crate) fn resolve(
+        &self,
+        name: &str,
+        namespace: Option<&str>,
+        listening: SocketAddr,
+    ) -> Result<Resolved, WebhookOptionsError> {
+        let address = match (&self.service, &self.url, namespace) {
+            (Some(service), ..) => {
+                let parts = service.split_once('/');
+                let valid = parts.filter(|(namespace, name)| {
+                    windlass_api::naming::is_dns_label(namespace) && windlass_api::naming::is_dns_label(name)
+                });
+                let (namespace, name) =
+                    valid.ok_or_else(|| WebhookOptionsError::InvalidService(service.clone()))?;
+                WebhookAddress::service(namespace, name)
+            }
+            (None, Some(url), _) => WebhookAddress::Url(url.trim_end_matches('/').to_owned()),
+            (None, None, Some(namespace)) => WebhookAddress::service(namespace, name),
+            (None, None, None) => WebhookAddress::Url(format!("https://{listening}")),
+        };
+        let hosts = match &address {
+            WebhookAddress::Service { namespace, name, .. } => vec![format!("{name}.{namespace}.svc")],
+            WebhookAddress::Url(url) => {
+                vec![host(url).ok_or_else(|| WebhookOptionsError::InvalidUrl(url.clone()))?]
+            }
+        };
+        Ok(Resolved {
+            address,
+            hosts,
+            secret: self.secret_name(name),
+        })
+    }
+}
+
+/// The host of a URL that an API server calls.
+fn host(url: &str) -> Option<String> {
+    let url: http::Uri = url.parse().ok()?;
+    let is_valid = url.scheme_str() == Some("https") && url.query().is_none();
+    let host = url.host().filter(|_| is_valid)?;
+    // The address of IPv6 is in brackets.
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (!host.is_empty()).then(|| host.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTENING: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4567);
+
+    #[test]
+    fn defaults_fit_a_pod_and_a_laptop() {
+        let options = WebhookOptions::default();
+        assert_eq!(options.listen_address(true).to_string(), "0.0.0.0:9443");
+        let pod = options.resolve("cones", Some("shop"), LISTENING).expect("valid");
+        assert_eq!(pod.address, WebhookAddress::service("shop", "cones"));
+        assert_eq!(pod.hosts, ["cones.shop.svc"]);
+        assert_eq!(pod.secret, "cones-webhook-certificates");
+        assert_eq!(options.listen_address(false).to_string(), "127.0.0.1:0");
+        let laptop = options.resolve("cones", None, LISTENING).expect("valid");
+        assert_eq!(
+            laptop.address,
+            WebhookAddress::Url("https://127.0.0.1:4567".to_owned())
+        );
+        assert_eq!(laptop.hosts, ["127.0.0.1"]);
+    }
+
+    #[test]
+    fn urls_and_services_are_checked() {
+        for (url, wanted) in [
+            ("https://192.0.2.7:9443", Some("192.0.2.7")),
+            ("https://[2001:db8::1]:9443/", Some("2001:db8::1")),
+            ("https://host.docker.internal/hooks", Some("host.docker.internal")),
+            ("http://192.0.2.7", None),
+            ("https://", None),
+            ("192.0.2.7", None),
+            ("https://a/?b", None),
+        ] {
+            let options = WebhookOptions {
+                url: Some(url.to_owned()),
+                ..WebhookOptions::default()
+            };
+            let hosts = options
+                .resolve("a", None, LISTENING)
+                .map(|resolved| resolved.hosts);
+            assert_eq!(hosts.ok(), wanted.map(|host| vec![host.to_owned()]), "{url}");
+        }
+        for service in ["a", "a/", "/a", "a/b/c", "A/b"] {
+            let options = WebhookOptions {
+                service: Some(service.to_owned()),
+                ..WebhookOptions::default()
+            };
+            assert!(options.resolve("a", None, LISTENING).is_err(), "{service}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The patch of a mutating webhook: what a function has changed, laid on the object as the client sent it.
+//!
+//! ```text
+//!   raw object ─► decode ─► T ─► encode ─► before ─┐
+//!       │                   │                      ├─ differ ─► operations on the raw object
+//!       │                   └─ change ─► encode ─► after
+//!       └─────────────────────────────────────────────┘
+//! ```
+//!
+//! - A field that is the same before and after is not touched, whatever it looks like in the raw object: neither defaults that
+//!   decoding filled in, nor fields that the type does not know, become changes.
+//! - An entry that becomes `null` is removed, because that is how an absent value is written.
+//! - Items of a list keep their unknown fields when others are added, removed or moved: see [`align`].
+//! - Operations are in the order of paths, so the same change always is the same patch.
+//!
+//! The raw object is read only along changed paths, one level at a time.
+
+mod align;
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, value::RawValue};
+
+use self::align::align;
+
+/// Operations of a JSON patch (RFC 6902).
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Patch(Vec<Operation>);
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub(crate) enum Operation {
+    Add { path: String, value: Value },
+    Replace { path: String, value: Value },
+    Remove { path: String },
+}
+
+impl Patch {
+    /// What changes `raw`, which was decoded to `before`, like `before` was changed to `after`. Empty if these are equal.
+    pub(crate) fn between(raw: &RawValue, before: &Value, after: &Value) -> Result<Self, serde_json::Error> {
+        let mut operations = Vec::new();
+        edit(raw, before, after, &mut String::new(), &mut operations)?;
+        Ok(Self(operations))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts and JSON trees can be written as JSON")
+    }
+}
+
+/// Adds the operations that change `raw` at `path`. Bounded in depth by `before` and `after`, which a type has written.
+fn edit(
+    raw: &RawValue,
+    before: &Value,
+    after: &Value,
+    path: &mut String,
+    operations: &mut Vec<Operation>,
+) -> Result<(), serde_json::Error> {
+    if before == after {
+        return Ok(());
+    }
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) if raw.get().starts_with('{') => {
+            edit_object(raw, before, after, path, operations)
+        }
+        (Value::Array(before), Value::Array(after)) if raw.get().starts_with('[') => {
+            edit_list(raw, before, after, path, operations)
+        }
+        _ => {
+            operations.push(Operation::Replace {
+                path: path.clone(),
+                value: after.clone(),
+            });
+            Ok(())
+        }
+    }
+}
+
+fn edit_object(
+    raw: &RawValue,
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+    path: &mut String,
+    operations: &mut Vec<Operation>,
+) -> Result<(), serde_json::Error> {
+    // Keys with an escape do not borrow from the text.
+    #[derive(Deserialize)]
+    #[serde(transparent)]
+    struct Fields<'a>(#[serde(borrow)] BTreeMap<Key<'a>, &'a RawValue>);
+    #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+    #[serde(transparent)]
+    struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+    let fields: Fields<'_> = serde_json::from_str(raw.get())?;
+    let empty = Value::Object(Map::new());
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    for key in keys {
+        let (old, new) = (present(before.get(key)), present(after.get(key)));
+        if old == new {
+            continue;
+        }
+        let raw = fields.0.get(&Key(Cow::Borrowed(key))).copied();
+        let length = path.len();
+        path.push('/');
+        path.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        match (raw, old, new) {
+            // Decoding had filled it in, and nothing is there to remove.
+            (None, _, None) => {}
+            (Some(_), _, None) => operations.push(Operation::Remove { path: path.clone() }),
+            (None, _, Some(new)) => operations.push(Operation::Add {
+                path: path.clone(),
+                value: new.clone(),
+            }),
+            (Some(raw), Some(old), Some(new)) => edit(raw, old, new, path, operations)?,
+            // The type left it out when it had no known content; unknown content stays.
+            (Some(raw), None, Some(new)) if new.is_object() => edit(raw, &empty, new, path, operations)?,
+            (Some(_), None, Some(new)) => operations.push(Operation::Replace {
+                path: path.clone(),
+                value: new.clone(),
+            }),
+        }
+        path.truncate(length);
+    }
+    Ok(())
+}
+
+/// A value that is there: `null` is how types write one that is not.
+fn present(value: Option<&Value>) -> Option<&Value> {
+    value.filter(|value| !value.is_null())
+}
+
+fn edit_list(
+    raw: &RawValue,
+    before: &[Value],
+    after: &[Value],
+    path: &mut String,
+    operations: &mut Vec<Operation>,
+) -> Result<(), serde_json::Error> {
+    let items: Vec<&RawValue> = serde_json::from_str(raw.get())?;
+    if items.len() != before.len() {
+        // The type does not keep items one by one, so they cannot be told apart.
+        operations.push(Operation::Replace {
+            path: path.clone(),
+            value: Value::from(after),
+        });
+        return Ok(());
+    }
+    let origins = align(before, after);
+    let kept: Vec<usize> = origins.iter().copied().flatten().collect();
+    if !kept.is_sorted() {
+        // Items have moved: the whole list is replaced, each item with what is unknown in it.
+        let moved = after.iter().zip(&origins).map(|(item, origin)| {
+            origin.map_or_else(
+                || Ok(item.clone()),
+                |index| overlay(items[index], &before[index], item),
+            )
+        });
+        operations.push(Operation::Replace {
+            path: path.clone(),
+            value: moved.collect::<Result<_, _>>()?,
+        });
+        return Ok(());
+    }
+    for index in (0..before.len()).rev() {
+        if kept.binary_search(&index).is_err() {
+            operations.push(Operation::Remove {
+                path: format!("{path}/{index}"),
+            });
+        }
+    }
+    for (index, (item, origin)) in after.iter().zip(&origins).enumerate() {
+        let length = path.len();
+        path.push('/');
+        path.push_str(&index.to_string());
+        match origin {
+            Some(origin) => edit(items[*origin], &before[*origin], item, path, operations)?,
+            None => operations.push(Operation::Add {
+                path: path.clone(),
+                value: item.clone(),
+            }),
+        }
+        path.truncate(length);
+    }
+    Ok(())
+}
+
+/// The raw value, changed like `before` was changed to `after`.
+fn overlay(raw: &RawValue, before: &Value, after: &Value) -> Result<Value, serde_json::Error> {
+    Ok(overlay_value(serde_json::from_str(raw.get())?, before, after))
+}
+
+fn overlay_value(raw: Value, before: &Value, after: &Value) -> Value {
+    if before == after {
+        return raw;
+    }
+    match (raw, before, after) {
+        (Value::Object(mut raw), Value::Object(before), Value::Object(after)) => {
+            let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            for key in keys {
+                let (old, new) = (present(before.get(key)), present(after.get(key)));
+                if old == new {
+                    continue;
+                }
+                let Some(new) = new else {
+                    raw.remove(key);
+                    continue;
+                };
+                let value = match (raw.remove(key), old) {
+                    (Some(raw), Some(old)) => overlay_value(raw, old, new),
+                    (Some(raw), None) if new.is_object() => {
+                        overlay_value(raw, &Value::Object(Map::new()), new)
+                    }
+                    _ => new.clone(),
+                };
+                raw.insert(key.clone(), value);
+            }
+            Value::Object(raw)
+        }
+        (Value::Array(raw), Value::Array(before), Value::Array(after)) if raw.len() == before.len() => {
+            let origins = align(before, after);
+            let items = after.iter().zip(origins).map(|(item, origin)| match origin {
+                Some(index) => overlay_value(raw[index].clone(), &before[index], item),
+                None => item.clone(),
+            });
+            items.collect()
+        }
+        _ => after.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
