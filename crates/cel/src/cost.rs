@@ -1,6 +1,6 @@
 //! The cost of a call at run time, in cel-go's units.
 
-use crate::{Value, library::NamedFormat};
+use crate::{EvalError, Value, budget::Work, library::NamedFormat};
 
 /// How the cost of a call is computed from its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,52 +107,66 @@ impl CostRule {
         matches!(self, Self::Join | Self::NewList)
     }
 
-    pub(crate) fn of(self, args: &[Value<'_>], result: Option<&Value<'_>>) -> u64 {
-        let size = |index: usize| args.get(index).map_or(1, Value::size);
-        match self {
+    /// Computes the cost. To count the code points of a long text, or to walk a large value, is work of its own.
+    pub(crate) fn of(
+        self,
+        args: &[Value<'_>],
+        result: Option<&Value<'_>>,
+        work: &mut Work,
+    ) -> Result<u64, EvalError> {
+        let size = |index: usize, work: &mut Work| args.get(index).map_or(Ok(1), |value| size(value, work));
+        let result_size = |work: &mut Work| result.map_or(Ok(1), |value| self::size(value, work));
+        Ok(match self {
             Self::Fixed(cost) => cost,
-            Self::Traverse => size(0).div_ceil(10),
-            Self::TraverseTwice => (size(0) * 2).div_ceil(10),
-            Self::Join => (result.map_or(1, Value::size) * 2).div_ceil(10),
-            Self::In => size(1),
-            Self::Compare => size(0).min(size(1)).div_ceil(10),
-            Self::Concat => (size(0) + size(1)).div_ceil(10),
-            Self::Contains => size(0).div_ceil(10).saturating_mul(size(1).div_ceil(10)),
-            Self::Regex => (size(0) + 1).div_ceil(10).saturating_mul(size(1).div_ceil(4)),
-            Self::Tree => args.first().map_or(0, tree_size),
+            Self::Traverse => size(0, work)?.div_ceil(10),
+            Self::TraverseTwice => (size(0, work)? * 2).div_ceil(10),
+            Self::Join => (result_size(work)? * 2).div_ceil(10),
+            Self::In => size(1, work)?,
+            Self::Compare => size(0, work)?.min(size(1, work)?).div_ceil(10),
+            Self::Concat => (size(0, work)? + size(1, work)?).div_ceil(10),
+            Self::Contains => size(0, work)?
+                .div_ceil(10)
+                .saturating_mul(size(1, work)?.div_ceil(10)),
+            Self::Regex => (size(0, work)? + 1)
+                .div_ceil(10)
+                .saturating_mul(size(1, work)?.div_ceil(4)),
+            Self::Tree => match args.first() {
+                Some(value) => tree_size(value, work)?,
+                None => 0,
+            },
             Self::ContainsIp(is_text) => {
-                (size(0) * 2).div_ceil(10) + if is_text { size(1).div_ceil(10) } else { 0 }
+                (size(0, work)? * 2).div_ceil(10) + if is_text { size(1, work)?.div_ceil(10) } else { 0 }
             }
             Self::ContainsCidr(is_text) => {
-                let address = size(0);
+                let address = size(0, work)?;
                 (address * 2).div_ceil(10)
                     + address.div_ceil(10)
                     + 1
-                    + if is_text { size(1).div_ceil(10) } else { 0 }
+                    + if is_text { size(1, work)?.div_ceil(10) } else { 0 }
             }
             Self::Selector => {
                 // A list, the text, and a struct and a list for each two characters.
-                let length = size(1);
+                let length = size(1, work)?;
                 10 + length.div_ceil(10) + length.div_ceil(2) * 50
             }
             Self::Validate => {
                 let pattern = args[0]
                     .downcast::<NamedFormat>()
                     .map_or(0, |format| format.regex_size);
-                (size(1) + 1).div_ceil(10) * pattern.div_ceil(4)
+                (size(1, work)? + 1).div_ceil(10) * pattern.div_ceil(4)
             }
-            Self::Sets(factor) => size(0)
-                .saturating_mul(size(1))
+            Self::Sets(factor) => size(0, work)?
+                .saturating_mul(size(1, work)?)
                 .saturating_mul(factor)
                 .saturating_add(1),
-            Self::NewList => result.map_or(1, Value::size) + 11,
+            Self::NewList => result_size(work)? + 11,
             Self::Flatten => {
                 const LIST: u64 = 11;
                 let depth = match args.get(1) {
                     Some(Value::Int(depth)) => *depth,
                     _ => 1,
                 };
-                let visited = size(0).saturating_mul(depth.unsigned_abs());
+                let visited = size(0, work)?.saturating_mul(depth.unsigned_abs());
                 if depth < 0 {
                     // The call fails; cel-go's cost of it wraps around.
                     LIST.wrapping_sub(visited)
@@ -161,7 +175,7 @@ impl CostRule {
                 }
             }
             Self::Pairs(index) => pairs(args.get(index)),
-        }
+        })
     }
 }
 
@@ -178,17 +192,41 @@ fn pairs(list: Option<&Value<'_>>) -> u64 {
     squares.saturating_mul(2).saturating_add(extra).saturating_add(11)
 }
 
-/// The cost to visit all data in a value.
-fn tree_size(value: &Value<'_>) -> u64 {
-    match value {
-        Value::String(text) => text.len() as u64 / 10,
-        Value::Bytes(bytes) => bytes.len() as u64 / 10,
-        Value::List(list) => list.iter().map(|value| value.as_ref().map_or(1, tree_size)).sum(),
-        Value::Map(map) => map
-            .keys()
-            .iter()
-            .map(|key| tree_size(key) + map.get(key).and_then(Result::ok).as_ref().map_or(1, tree_size))
-            .sum(),
-        _ => 1,
+/// The size of a value.
+pub(crate) fn size(value: &Value<'_>, work: &mut Work) -> Result<u64, EvalError> {
+    if let Value::String(text) = value {
+        work.read(text.len())?;
     }
+    Ok(value.size())
+}
+
+/// The cost to visit all data in a value.
+fn tree_size(value: &Value<'_>, work: &mut Work) -> Result<u64, EvalError> {
+    work.spend(1)?;
+    let part = |part: Result<Value<'_>, EvalError>, work: &mut Work| match part {
+        Ok(value) => tree_size(&value, work),
+        Err(_) => Ok(1),
+    };
+    let mut total = 0_u64;
+    match value {
+        Value::String(text) => total = text.len() as u64 / 10,
+        Value::Bytes(bytes) => {
+            work.read(bytes.len())?;
+            total = bytes.len() as u64 / 10;
+        }
+        Value::List(list) => {
+            for value in list {
+                total = total.saturating_add(part(value, work)?);
+            }
+        }
+        Value::Map(map) => {
+            for key in map.keys() {
+                total = total.saturating_add(tree_size(&key, work)?);
+                let value = map.look_up(&key, work).unwrap_or(Ok(Value::Null));
+                total = total.saturating_add(part(value, work)?);
+            }
+        }
+        _ => total = 1,
+    }
+    Ok(total)
 }

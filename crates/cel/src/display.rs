@@ -1,5 +1,7 @@
 //! Values as text, as Go's `%v` writes them in messages.
 
+use std::fmt::{self, Write};
+
 use crate::{Value, go_format};
 
 /// A value in an error message.
@@ -15,6 +17,27 @@ pub(crate) fn plain(value: &Value<'_>) -> String {
         Value::Duration(duration) => duration.to_seconds_text(),
         Value::Timestamp(timestamp) => timestamp.to_text(),
         other => other.type_name().into_owned(),
+    }
+}
+
+/// A value of any size as Rust writes it, for messages; a large one is cut off.
+pub(crate) fn debug(value: &Value<'_>) -> String {
+    let mut text = Bounded(String::new());
+    // It fails when the text is full.
+    let _ = write!(text, "{value:?}");
+    text.0
+}
+
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        const MAX_BYTES: usize = 4096;
+        if self.0.len() + text.len() > MAX_BYTES {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
     }
 }
 

@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    Program, Schema, Type, check, deep, function::Function, issue::Issues, library, parse, plan,
-    schema::ObjectSchema,
+    CompileBudget, Program, Schema, Type, ast::Source, check, deep, function::Function, issue::Issues,
+    library, parse, plan, schema::ObjectSchema,
 };
 
 /// What expressions can use: variables, the types of objects, and the functions of Kubernetes.
@@ -131,13 +131,22 @@ impl Env {
         }
     }
 
-    /// Compiles an expression: parses, checks and plans it.
+    /// Compiles an expression: parses, checks and plans it. It may take the memory of a default [`CompileBudget`].
     pub fn compile(&self, text: &str) -> Result<Program, Issues> {
+        self.compile_within(text, &mut CompileBudget::default())
+    }
+
+    /// Compiles one of several expressions that have a budget together, such as those of a policy. A program takes
+    /// [`Program::memory`] from it; if that is not left, the expression fails to be instantiated, and nothing is left.
+    pub fn compile_within(&self, text: &str, budget: &mut CompileBudget) -> Result<Program, Issues> {
+        if budget.left() == 0 {
+            return Err(Issues::instantiation(&Source::new(""), budget.exhausted()));
+        }
         let is_deep = parse::measure(text)?;
         let compiled = deep::run(is_deep, || {
             let (expr, source) = parse::parse(text)?;
             let checked = check::check(self, expr, source)?;
-            plan::plan(self, &checked)
+            plan::plan(self, &checked, budget)
         });
         compiled.unwrap_or_else(|error| {
             let message = format!("cannot start a thread to compile the expression: {error}");

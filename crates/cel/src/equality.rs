@@ -1,72 +1,8 @@
 //! Equality and order of values.
 
-use std::{
-    cmp::Ordering,
-    sync::{Arc, atomic},
-};
+use std::cmp::Ordering;
 
-use crate::{EvalError, Value, map::Map};
-
-/// Counts steps that no cost is charged for, such as the comparison of nested lists, and asks now and then whether to
-/// stop.
-#[derive(Debug)]
-pub(crate) struct Work {
-    steps: u64,
-    limit: u64,
-    /// Cost of the current call beyond that of its arguments and result.
-    extra: u64,
-    cancel: Option<Arc<atomic::AtomicBool>>,
-}
-
-impl Work {
-    /// How many steps are made between two looks at the flag.
-    const INTERVAL: u64 = 1024;
-
-    pub(crate) const fn new(limit: u64, cancel: Option<Arc<atomic::AtomicBool>>) -> Self {
-        Self {
-            steps: 0,
-            limit,
-            extra: 0,
-            cancel,
-        }
-    }
-
-    pub(crate) const fn unlimited() -> Self {
-        Self::new(u64::MAX, None)
-    }
-
-    pub(crate) const fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// Adds to the cost of the current call.
-    pub(crate) fn charge(&mut self, cost: u64) {
-        self.extra = self.extra.saturating_add(cost);
-    }
-
-    /// Takes what was added to the cost of a call.
-    pub(crate) fn take_extra(&mut self) -> u64 {
-        std::mem::take(&mut self.extra)
-    }
-
-    pub(crate) fn spend(&mut self, steps: u64) -> Result<(), EvalError> {
-        let before = self.steps / Self::INTERVAL;
-        self.steps = self.steps.saturating_add(steps);
-        if before != self.steps / Self::INTERVAL {
-            return self.check();
-        }
-        Ok(())
-    }
-
-    #[cold]
-    pub(crate) fn check(&self) -> Result<(), EvalError> {
-        match &self.cancel {
-            _ if self.steps > self.limit => Err(EvalError::interrupted()),
-            Some(cancel) if cancel.load(atomic::Ordering::Relaxed) => Err(EvalError::interrupted()),
-            _ => Ok(()),
-        }
-    }
-}
+use crate::{EvalError, Value, budget::Work, map::Map};
 
 /// Whether values are equal. Numbers of different types are compared by value; other types are never equal.
 pub(crate) fn equals(left: &Value<'_>, right: &Value<'_>, work: &mut Work) -> Result<bool, EvalError> {
@@ -75,8 +11,14 @@ pub(crate) fn equals(left: &Value<'_>, right: &Value<'_>, work: &mut Work) -> Re
         (Value::Null, Value::Null) => true,
         (Value::Null, _) | (_, Value::Null) => false,
         (Value::Bool(left), Value::Bool(right)) => left == right,
-        (Value::String(left), Value::String(right)) => **left == **right,
-        (Value::Bytes(left), Value::Bytes(right)) => left == right,
+        (Value::String(left), Value::String(right)) => {
+            work.read(left.len().min(right.len()))?;
+            **left == **right
+        }
+        (Value::Bytes(left), Value::Bytes(right)) => {
+            work.read(left.len().min(right.len()))?;
+            left == right
+        }
         (Value::Duration(left), Value::Duration(right)) => left == right,
         (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
         (Value::Type(left), Value::Type(right)) => left.name() == right.name(),
@@ -93,6 +35,14 @@ pub(crate) fn equals(left: &Value<'_>, right: &Value<'_>, work: &mut Work) -> Re
         (Value::Map(map), _) if Map::is_schema_data(map) => return Err(EvalError::no_such_overload()),
         _ => numeric(left, right) == Some(Ordering::Equal),
     })
+}
+
+/// Like [`equals`], but values that cannot be compared are not equal. Fails only if the evaluation ends.
+pub(crate) fn is_same(left: &Value<'_>, right: &Value<'_>, work: &mut Work) -> Result<bool, EvalError> {
+    match equals(left, right, work) {
+        Err(error) if !error.is_final() => Ok(false),
+        other => other,
+    }
 }
 
 /// Whether two items of a `list-type: map` have the same keys.

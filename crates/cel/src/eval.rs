@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use crate::{
-    EvalError, Value, check,
-    equality::{self, Work},
+    EvalError, Value,
+    budget::Work,
+    check, cost, display, equality,
     function::Args,
     list::List,
     map::{Entries, Map},
@@ -57,7 +58,7 @@ impl<'v, 'a> Evaluator<'v, 'a> {
             locals: Vec::with_capacity(slots),
             cost: 0,
             limit: limits.cost,
-            work: Work::new(limits.steps, limits.cancel.clone()),
+            work: Work::new(limits),
         }
     }
 
@@ -65,8 +66,15 @@ impl<'v, 'a> Evaluator<'v, 'a> {
         self.cost
     }
 
-    pub(crate) const fn steps(&self) -> u64 {
-        self.work.steps()
+    pub(crate) const fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// Ends an evaluation before it begins, if it is cancelled or a shared budget is used up.
+    pub(crate) fn start(&mut self, node: &'a Node) -> Evaluated<'a> {
+        self.work.spend(1)?;
+        self.work.check()?;
+        self.eval(node)
     }
 
     fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
@@ -78,7 +86,8 @@ impl<'v, 'a> Evaluator<'v, 'a> {
         }
     }
 
-    pub(crate) fn eval(&mut self, node: &'a Node) -> Evaluated<'a> {
+    fn eval(&mut self, node: &'a Node) -> Evaluated<'a> {
+        self.work.spend(1)?;
         match node {
             Node::Const(value) => Ok(borrow(value)),
             Node::Attribute(attribute) => self.attribute(attribute),
@@ -159,7 +168,7 @@ impl<'v, 'a> Evaluator<'v, 'a> {
     fn root(&mut self, root: &'a Root) -> Evaluated<'a> {
         match root {
             Root::Variable(index) => match (self.lazy, self.variables.get(*index)) {
-                (Some((lazy, fields)), _) if lazy == *index => whole(fields),
+                (Some((lazy, fields)), _) if lazy == *index => whole(fields, &mut self.work),
                 (_, Some(value)) => Ok(value.clone()),
                 (_, None) => Err(EvalError::new("no such attribute(s)")),
             },
@@ -272,15 +281,18 @@ impl<'v, 'a> Evaluator<'v, 'a> {
     ) -> Result<Option<Value<'a>>, EvalError> {
         let found = match &qualifier.key {
             Key::Field(name) => select(value, name),
-            Key::Const(key) => index(value, &borrow(key)),
+            Key::Const(key) => index(value, &borrow(key), &mut self.work),
             Key::Node(node) => match unless_final(self.index_value(node))? {
-                Ok(key) => match index(value, &key) {
+                Ok(key) => match index(value, &key, &mut self.work) {
                     Ok(None) if !is_optional => Err(missing(value, &key)),
                     other => other,
                 },
                 Err(error) => Err(error),
             },
         };
+        if let Ok(Some(value)) = &found {
+            self.work.decoded(value)?;
+        }
         // An optional qualifier that fails is not charged.
         found.map_err(|error| if is_optional { error } else { self.charged(error) })
     }
@@ -351,9 +363,9 @@ impl<'v, 'a> Evaluator<'v, 'a> {
     fn equals(&mut self, args: &'a [Node; 2], negated: bool) -> Evaluated<'a> {
         let (left, right) = self.both(args)?;
         let cost = match (&left, &right) {
-            (Ok(left), Ok(right)) => equality_cost(left, right, negated),
+            (Ok(left), Ok(right)) => equality_cost(left, right, negated, &mut self.work)?,
             // An error has the size 1.
-            (Ok(value), Err(_)) | (Err(_), Ok(value)) => value.size().min(1),
+            (Ok(value), Err(_)) | (Err(_), Ok(value)) => cost::size(value, &mut self.work)?.min(1),
             _ => 1,
         };
         self.charge(cost)?;
@@ -407,14 +419,23 @@ impl<'v, 'a> Evaluator<'v, 'a> {
         }
         if let Some(error) = failure {
             // A failed argument counts as a value of size 1.
-            self.charge(call.cost.of(values, None))?;
+            let cost = call.cost.of(values, None, &mut self.work)?;
+            self.charge(cost)?;
             return Err(error);
+        }
+        // Whatever the call costs, it may read its arguments from end to end.
+        for value in &*values {
+            match value {
+                Value::String(text) => self.work.read(text.len())?,
+                Value::Bytes(bytes) => self.work.read(bytes.len())?,
+                _ => {}
+            }
         }
         if call.cost.needs_arguments_after() {
             return self.call_with_result_cost(call, values);
         }
         // Charged first: an operation that exceeds the limit is not started.
-        let cost = call.cost.of(values, None);
+        let cost = call.cost.of(values, None, &mut self.work)?;
         self.charge(cost)?;
         let result = (call.function.eval)(Args {
             values,
@@ -437,7 +458,7 @@ impl<'v, 'a> Evaluator<'v, 'a> {
             overload: call.overload,
             regex: call.regex.as_ref(),
         });
-        let cost = call.cost.of(&before, result.as_ref().ok());
+        let cost = call.cost.of(&before, result.as_ref().ok(), &mut self.work)?;
         let extra = self.work.take_extra();
         self.charge(cost.saturating_add(extra))?;
         result
@@ -459,7 +480,10 @@ impl<'v, 'a> Evaluator<'v, 'a> {
 
     fn in_set(&mut self, element: &'a Node, set: &'a Set) -> Evaluated<'a> {
         let found = match self.eval(element)? {
-            Value::String(text) => set.texts.contains(&*text),
+            Value::String(text) => {
+                self.work.read(text.len())?;
+                set.texts.contains(&*text)
+            }
             value => {
                 let mut found = false;
                 for member in &set.others {
@@ -491,6 +515,7 @@ impl<'v, 'a> Evaluator<'v, 'a> {
     }
 
     fn elements(&mut self, elements: &'a [Element]) -> Result<Vec<Value<'a>>, EvalError> {
+        self.work.build_list(elements.len())?;
         let mut values = Vec::with_capacity(elements.len());
         for element in elements {
             let value = self.eval(&element.node)?;
@@ -500,7 +525,8 @@ impl<'v, 'a> Evaluator<'v, 'a> {
                 }
                 value if element.optional => {
                     return Err(EvalError::new(format!(
-                        "cannot initialize optional list element from non-optional value {value:?}"
+                        "cannot initialize optional list element from non-optional value {}",
+                        display::debug(&value)
                     )));
                 }
                 value => values.push(value),
@@ -547,25 +573,23 @@ impl<'v, 'a> Evaluator<'v, 'a> {
         Ok(Value::Map(Map::from(map)))
     }
 
-    #[allow(clippy::unused_self)]
     fn insert(
-        &self,
+        &mut self,
         map: &mut Entries<'a>,
         key: Value<'a>,
         value: Value<'a>,
         optional: bool,
     ) -> Result<(), EvalError> {
         match value {
-            Value::Optional(Some(value)) if optional => map.insert(key, (*value).clone()),
-            Value::Optional(None) if optional => map.remove(&key),
-            value if optional => {
-                return Err(EvalError::new(format!(
-                    "cannot initialize optional entry '{key:?}' from non-optional value {value:?}"
-                )));
-            }
-            value => map.insert(key, value),
+            Value::Optional(Some(value)) if optional => map.insert(key, (*value).clone(), &mut self.work),
+            Value::Optional(None) if optional => map.remove(&key, &mut self.work),
+            value if optional => Err(EvalError::new(format!(
+                "cannot initialize optional entry '{}' from non-optional value {}",
+                display::debug(&key),
+                display::debug(&value)
+            ))),
+            value => map.insert(key, value, &mut self.work),
         }
-        Ok(())
     }
 
     #[inline(never)]
@@ -607,10 +631,13 @@ impl<'v, 'a> Evaluator<'v, 'a> {
     }
 
     fn fold_map(&mut self, fold: &'a Fold, map: &Map<'a>) -> Result<(), EvalError> {
+        // The loop may end with the first key.
+        self.work.spend(map.len() as u64 / 8)?;
         for key in map.keys() {
-            let value = fold
-                .two_variables
-                .then(|| map.get(&key).unwrap_or_else(|| Err(missing(&Value::Null, &key))));
+            let value = fold.two_variables.then(|| {
+                map.look_up(&key, &mut self.work)
+                    .unwrap_or_else(|| Err(missing(&Value::Null, &key)))
+            });
             if !self.iterate(fold, Ok(key), value)? {
                 break;
             }
@@ -625,6 +652,9 @@ impl<'v, 'a> Evaluator<'v, 'a> {
         first: Evaluated<'a>,
         second: Option<Evaluated<'a>>,
     ) -> Result<bool, EvalError> {
+        for value in [Some(&first), second.as_ref()].into_iter().flatten().flatten() {
+            self.work.decoded(value)?;
+        }
         let variable = |value: Evaluated<'a>| match value {
             Ok(value) => Local::Ready(value),
             Err(error) => Local::Failed(error),
@@ -667,18 +697,18 @@ fn is_non_strict(call: &Call) -> bool {
     call.function.name == "@not_strictly_false"
 }
 
-/// Returns errors that end the evaluation, and leaves others to the caller.
 /// All fields that are computed on demand, as a map.
-fn whole<'a>(fields: &dyn LazyFields<'a>) -> Evaluated<'a> {
+fn whole<'a>(fields: &dyn LazyFields<'a>, work: &mut Work) -> Evaluated<'a> {
     let mut map = Entries::default();
     for name in fields.names() {
         if let Some(value) = fields.field(name) {
-            map.insert(Value::string(name), value?);
+            map.insert(Value::string(name), value?, work)?;
         }
     }
     Ok(Value::Map(Map::from(map)))
 }
 
+/// Returns errors that end the evaluation, and leaves others to the caller.
 fn unless_final<T>(value: Result<T, EvalError>) -> Result<Result<T, EvalError>, EvalError> {
     match value {
         Err(error) if error.is_final() => Err(error),
@@ -687,11 +717,16 @@ fn unless_final<T>(value: Result<T, EvalError>) -> Result<Result<T, EvalError>, 
 }
 
 /// The cost of `==`: a tenth of the smaller size, and 1 for values of libraries.
-fn equality_cost(left: &Value<'_>, right: &Value<'_>, negated: bool) -> u64 {
+fn equality_cost(
+    left: &Value<'_>,
+    right: &Value<'_>,
+    negated: bool,
+    work: &mut Work,
+) -> Result<u64, EvalError> {
     if !negated && matches!(left, Value::Opaque(_)) {
-        return 1;
+        return Ok(1);
     }
-    left.size().min(right.size()).div_ceil(10)
+    Ok(cost::size(left, work)?.min(cost::size(right, work)?).div_ceil(10))
 }
 
 fn select<'a>(value: &Value<'a>, name: &str) -> Result<Option<Value<'a>>, EvalError> {
@@ -702,9 +737,9 @@ fn select<'a>(value: &Value<'a>, name: &str) -> Result<Option<Value<'a>>, EvalEr
     }
 }
 
-fn index<'a>(value: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
+fn index<'a>(value: &Value<'a>, key: &Value<'a>, work: &mut Work) -> Result<Option<Value<'a>>, EvalError> {
     match value {
-        Value::Map(map) => map.get(key).transpose(),
+        Value::Map(map) => map.look_up(key, work).transpose(),
         Value::List(list) => {
             let index = match key {
                 Value::Int(index) => usize::try_from(*index).ok(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{EvalError, Type, Value, equality::Work};
+use crate::{EvalError, Type, Value, budget::Work, re2::Pattern};
 
 /// A function of a library, as a row of its table.
 pub(crate) struct FunctionSpec {
@@ -25,7 +25,7 @@ pub(crate) struct Args<'r, 'a> {
     /// The id of the overload; empty if several fit.
     pub(crate) overload: &'static str,
     /// The compiled pattern, if it is a constant.
-    pub(crate) regex: Option<&'r regex::Regex>,
+    pub(crate) regex: Option<&'r Pattern>,
 }
 
 impl<'a> Args<'_, 'a> {

@@ -26,12 +26,17 @@
 //! assert_eq!(result.cost, 12);
 //! ```
 //!
+//! Expressions and data may be hostile. cel-go's cost does not know how large a value is, or how long a step takes, so an
+//! evaluation has [`Limits`] of its steps and bytes too, far above what ordinary expressions use. A host shares a [`Budget`]
+//! between the evaluations of a request, and a [`CompileBudget`] between the expressions of a policy.
+//!
 //! The crate knows nothing about HTTP, the API server or clusters, and does no I/O. The host implements [`Authorizer`] for
 //! `authorizer`, [`HostObject`] for objects that are not JSON, and [`LazyFields`] for variables that are computed on demand.
 
 mod assign;
 mod ast;
 mod bounds;
+mod budget;
 mod check;
 mod cost;
 mod deep;
@@ -63,6 +68,7 @@ mod validate;
 mod value;
 
 pub use bounds::CostEstimate;
+pub use budget::{Budget, CompileBudget, DEFAULT_BYTES, DEFAULT_COMPILE_BYTES, DEFAULT_STEPS};
 pub use env::Env;
 pub use error::{EvalError, EvalErrorKind};
 pub use issue::{Issue, Issues};

@@ -9,7 +9,8 @@ use serde_json::Value as Json;
 
 use crate::{
     EvalError, Value,
-    equality::{self, Work},
+    budget::Work,
+    equality,
     schema::{ListKind, ListSchema},
     value::item_keys,
 };
@@ -116,42 +117,46 @@ impl<'a> List<'a> {
     pub(crate) fn concat(self, other: Self, work: &mut Work) -> Result<Self, EvalError> {
         match self.typed() {
             Some(schema) => self.merge(&other, schema, work),
-            None => Ok(self.join(other)),
+            None => self.join(other, work),
         }
     }
 
-    fn join(self, other: Self) -> Self {
+    fn join(self, other: Self, work: &mut Work) -> Result<Self, EvalError> {
         /// Up to this length, copying is cheaper than a tree.
         const SMALL: usize = 16;
         if self.is_empty() && !self.is_schema_data() {
-            return other;
+            return Ok(other);
         }
         if other.is_empty() {
-            return self;
+            return Ok(self);
         }
         let mut this = self;
         if let (Repr::Vec(left), Repr::Vec(right)) = (&mut this.0, &other.0) {
             if right.len() <= SMALL
                 && let Some(left) = Arc::get_mut(left)
             {
+                work.build_list(right.len())?;
                 // No other value shares the list: a loop adds to it in place.
                 left.extend_from_slice(right);
-                return this;
+                return Ok(this);
             }
             if left.len() + right.len() <= SMALL {
-                return Self::from([&left[..], &right[..]].concat());
+                work.build_list(left.len() + right.len())?;
+                return Ok(Self::from([&left[..], &right[..]].concat()));
             }
         }
         let this = this;
         let (left, right) = (this.height(), other.height());
         match (&this.0, &other.0) {
             (Repr::Join(join), _) if left > right + 1 => {
-                balanced(join.left.clone(), join.right.clone().join(other))
+                let right = join.right.clone().join(other, work)?;
+                balanced(join.left.clone(), right, work)
             }
             (_, Repr::Join(join)) if right > left + 1 => {
-                balanced(this.clone().join(join.left.clone()), join.right.clone())
+                let left = this.clone().join(join.left.clone(), work)?;
+                balanced(left, join.right.clone(), work)
             }
-            _ => node(this, other),
+            _ => node(this, other, work),
         }
     }
 
@@ -164,6 +169,7 @@ impl<'a> List<'a> {
 
     /// Set: the union. Map: items of `other` replace those with the same keys.
     fn merge(&self, other: &Self, schema: &'a ListSchema, work: &mut Work) -> Result<Self, EvalError> {
+        work.build_list(self.len().saturating_add(other.len()))?;
         let mut values = self.iter().collect::<Result<Vec<_>, _>>()?;
         let mut keys: Vec<_> = values
             .iter()
@@ -230,6 +236,7 @@ impl<'a> List<'a> {
     }
 
     fn equals_by_key(&self, other: &Self, kind: &ListKind, work: &mut Work) -> Result<bool, EvalError> {
+        work.build_list(self.len().saturating_mul(2))?;
         let mut own = Vec::with_capacity(self.len());
         for value in self {
             let value = value?;
@@ -270,41 +277,52 @@ impl<'a> List<'a> {
     }
 }
 
-fn node<'a>(left: List<'a>, right: List<'a>) -> List<'a> {
-    List(Repr::Join(Arc::new(Join {
-        len: left.len() + right.len(),
+/// The greatest number of elements of a joined list: joins are shared, so a list can have more elements than bytes.
+const MAX_ELEMENTS: usize = 10_000_000;
+
+fn node<'a>(left: List<'a>, right: List<'a>, work: &mut Work) -> Result<List<'a>, EvalError> {
+    let len = left.len().saturating_add(right.len());
+    if len > MAX_ELEMENTS {
+        return Err(EvalError::cost_limit());
+    }
+    work.build(size_of::<Join<'_>>())?;
+    Ok(List(Repr::Join(Arc::new(Join {
+        len,
         height: left.height().max(right.height()) + 1,
         left,
         right,
-    })))
+    }))))
 }
 
 /// Joins two trees whose heights differ by at most two.
-fn balanced<'a>(left: List<'a>, right: List<'a>) -> List<'a> {
+fn balanced<'a>(left: List<'a>, right: List<'a>, work: &mut Work) -> Result<List<'a>, EvalError> {
     if left.height() > right.height() + 1
         && let Repr::Join(join) = &left.0
     {
         let (outer, inner) = (join.left.clone(), join.right.clone());
-        return match &inner.0 {
-            Repr::Join(middle) if inner.height() > outer.height() => node(
-                node(outer, middle.left.clone()),
-                node(middle.right.clone(), right),
+        let (left, right) = match &inner.0 {
+            Repr::Join(middle) if inner.height() > outer.height() => (
+                node(outer, middle.left.clone(), work)?,
+                node(middle.right.clone(), right, work)?,
             ),
-            _ => node(outer, node(inner, right)),
+            _ => (outer, node(inner, right, work)?),
         };
+        return node(left, right, work);
     }
     if right.height() > left.height() + 1
         && let Repr::Join(join) = &right.0
     {
         let (inner, outer) = (join.left.clone(), join.right.clone());
-        return match &inner.0 {
-            Repr::Join(middle) if inner.height() > outer.height() => {
-                node(node(left, middle.left.clone()), node(middle.right.clone(), outer))
-            }
-            _ => node(node(left, inner), outer),
+        let (left, right) = match &inner.0 {
+            Repr::Join(middle) if inner.height() > outer.height() => (
+                node(left, middle.left.clone(), work)?,
+                node(middle.right.clone(), outer, work)?,
+            ),
+            _ => (node(left, inner, work)?, outer),
         };
+        return node(left, right, work);
     }
-    node(left, right)
+    node(left, right, work)
 }
 
 fn convert<'a>(json: &'a Json, schema: Option<&'a ListSchema>) -> Result<Value<'a>, EvalError> {

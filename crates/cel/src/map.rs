@@ -6,7 +6,8 @@ use serde_json::{Map as JsonMap, Value as Json};
 
 use crate::{
     EvalError, Value,
-    equality::{self, Work},
+    budget::{ITEM_BYTES, Work},
+    equality,
     schema::{ObjectSchema, Schema},
 };
 
@@ -59,10 +60,21 @@ pub(crate) struct Entries<'a> {
     pairs: Vec<(Value<'a>, Value<'a>)>,
     /// Places of the keys, if there are many.
     index: HashMap<Key, usize, foldhash::fast::FixedState>,
+    /// Places of keys without an index, such as lists.
+    unindexed: Vec<usize>,
 }
 
 /// Up to this number of entries they are searched one by one.
 const FEW: usize = 8;
+
+/// The greatest number of keys that are lists, maps and the like, which are compared one by one.
+const MAX_UNINDEXED: usize = 1000;
+
+/// What an entry takes, with its place in the index.
+const ENTRY_BYTES: usize = 4 * ITEM_BYTES;
+
+/// The steps to find a key where nothing counts them.
+const UNCOUNTED_STEPS: u64 = 100_000;
 
 /// A key, such that equal keys of different numeric types are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -111,18 +123,20 @@ impl<'a> Entries<'a> {
         }
     }
 
-    fn position(&self, key: &Value<'_>) -> Option<usize> {
+    fn position(&self, key: &Value<'_>, work: &mut Work) -> Result<Option<usize>, EvalError> {
         let Some(index_key) = Key::new(key) else {
-            // Keys of other types are rare, and have no index.
-            let mut work = Work::unlimited();
-            let is_equal = |known: &Value<'_>| equality::equals(known, key, &mut work).unwrap_or(false);
-            return self.pairs.iter().map(|(known, _)| known).position(is_equal);
+            for position in &self.unindexed {
+                if equality::is_same(&self.pairs[*position].0, key, work)? {
+                    return Ok(Some(*position));
+                }
+            }
+            return Ok(None);
         };
-        self.find(&index_key).or_else(|| match key {
+        Ok(self.find(&index_key).or_else(|| match key {
             // A float finds a whole number, but not the other way round.
             Value::Double(value) => self.find(&whole(*value)?),
             _ => None,
-        })
+        }))
     }
 
     fn find(&self, key: &Key) -> Option<usize> {
@@ -136,12 +150,29 @@ impl<'a> Entries<'a> {
     }
 
     /// Adds an entry, or replaces the one with an equal key.
-    pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) {
-        if let Some(position) = self.position(&key) {
+    pub(crate) fn insert(
+        &mut self,
+        key: Value<'a>,
+        value: Value<'a>,
+        work: &mut Work,
+    ) -> Result<(), EvalError> {
+        if let Some(position) = self.position(&key, work)? {
             self.pairs[position].1 = value;
-            return;
+            return Ok(());
         }
+        // The index has a copy of a text.
+        let text_bytes = match &key {
+            Value::String(text) => text.len(),
+            _ => 0,
+        };
+        work.build(ENTRY_BYTES.saturating_add(text_bytes))?;
         let index_key = Key::new(&key);
+        if index_key.is_none() {
+            if self.unindexed.len() >= MAX_UNINDEXED {
+                return Err(EvalError::cost_limit());
+            }
+            self.unindexed.push(self.pairs.len());
+        }
         self.pairs.push((key, value));
         if self.pairs.len() == FEW + 1 {
             self.index = self
@@ -155,21 +186,24 @@ impl<'a> Entries<'a> {
         {
             self.index.insert(index_key, self.pairs.len() - 1);
         }
+        Ok(())
     }
 
-    pub(crate) fn remove(&mut self, key: &Value<'_>) {
-        if let Some(position) = self.position(key) {
+    pub(crate) fn remove(&mut self, key: &Value<'_>, work: &mut Work) -> Result<(), EvalError> {
+        if let Some(position) = self.position(key, work)? {
             self.pairs.remove(position);
             let entries = std::mem::take(&mut self.pairs);
             self.index.clear();
+            self.unindexed.clear();
             for (key, value) in entries {
-                self.insert(key, value);
+                self.insert(key, value, work)?;
             }
         }
+        Ok(())
     }
 
-    pub(crate) fn contains(&self, key: &Value<'_>) -> bool {
-        self.position(key).is_some()
+    pub(crate) fn contains(&self, key: &Value<'_>, work: &mut Work) -> Result<bool, EvalError> {
+        Ok(self.position(key, work)?.is_some())
     }
 }
 
@@ -195,20 +229,22 @@ impl<'a> Map<'a> {
 
     /// Makes a map from entries; a later entry replaces an earlier one with an equal key.
     pub fn from_entries(entries: impl IntoIterator<Item = (Value<'a>, Value<'a>)>) -> Self {
+        let mut work = Work::uncounted();
         let mut map = Entries::default();
         for (key, value) in entries {
-            map.insert(key, value);
+            // Without limits it fails only for more keys than maps of a host have that are lists or maps themselves.
+            let _ = map.insert(key, value, &mut work);
         }
         Self::from(map)
     }
 
     /// The entries, to be changed; in place if no other value shares them.
-    pub(crate) fn entries_mut(&mut self) -> Result<&mut Entries<'a>, EvalError> {
+    pub(crate) fn entries_mut(&mut self, work: &mut Work) -> Result<&mut Entries<'a>, EvalError> {
         if !matches!(self.0, Repr::Entries(_)) {
             let mut entries = Entries::default();
             for key in self.keys() {
                 if let Some(value) = self.get(&key) {
-                    entries.insert(key, value?);
+                    entries.insert(key, value?, work)?;
                 }
             }
             *self = Self::from(entries);
@@ -216,6 +252,9 @@ impl<'a> Map<'a> {
         let Repr::Entries(entries) = &mut self.0 else {
             unreachable!("made above");
         };
+        if Arc::get_mut(entries).is_none() {
+            work.build(entries.pairs.len().saturating_mul(ENTRY_BYTES))?;
+        }
         Ok(Arc::make_mut(entries))
     }
 
@@ -244,11 +283,21 @@ impl<'a> Map<'a> {
 
     /// Returns the value of a key, or `None` if it is absent. Fails if JSON does not match its schema.
     pub fn get(&self, key: &Value<'_>) -> Option<Result<Value<'a>, EvalError>> {
+        self.look_up(key, &mut Work::of_constant(UNCOUNTED_STEPS))
+    }
+
+    /// Like [`Self::get`], and counts the steps to compare keys that have no index.
+    pub(crate) fn look_up(&self, key: &Value<'_>, work: &mut Work) -> Option<Result<Value<'a>, EvalError>> {
+        if let Value::String(name) = key
+            && let Err(error) = work.read(name.len())
+        {
+            return Some(Err(error));
+        }
         match (&self.0, key) {
-            (Repr::Entries(entries), _) => {
-                let position = entries.position(key)?;
-                Some(Ok(entries.pairs[position].1.clone()))
-            }
+            (Repr::Entries(entries), _) => match entries.position(key, work) {
+                Ok(position) => Some(Ok(entries.pairs[position?].1.clone())),
+                Err(error) => Some(Err(error)),
+            },
             (_, Value::String(name)) => self.field(name),
             (Repr::Object { .. } | Repr::Json { values: Some(_), .. }, _) => {
                 Some(Err(EvalError::no_such_overload()))
@@ -273,7 +322,7 @@ impl<'a> Map<'a> {
                 Some(schema.value(json))
             }
             Repr::Entries(entries) => {
-                let position = entries.position(&Value::text(name))?;
+                let position = entries.find(&Key::Text(name.into()))?;
                 Some(Ok(entries.pairs[position].1.clone()))
             }
             Repr::Host(object) => object.field(name),
@@ -320,7 +369,7 @@ impl<'a> Map<'a> {
             return self.object_equals(fields, schema, other, work);
         }
         for key in self.keys() {
-            let (Some(left), Some(right)) = (self.get(&key), other.get(&key)) else {
+            let (Some(left), Some(right)) = (self.look_up(&key, work), other.look_up(&key, work)) else {
                 return Ok(false);
             };
             if !equality::equals(&left?, &right?, work)? {

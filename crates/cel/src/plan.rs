@@ -5,19 +5,17 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use regex::Regex;
-
 use crate::{
-    Env, EvalError, Type, Value,
+    CompileBudget, Env, EvalError, Type, Value,
     ast::{Call as CallExpr, Comprehension, Expr, Id, Kind, Literal},
+    budget::{DEFAULT_STEPS, Work},
     check::{Checked, Reference},
     cost::CostRule,
-    equality::Work,
     function::{Args, Function},
     issue::Issues,
     map::{Entries, Map},
     program::Program,
-    re2,
+    re2::{self, Pattern},
     value::Text,
 };
 
@@ -88,7 +86,7 @@ pub(crate) struct Call {
     pub(crate) takes: Option<usize>,
     /// Whether the first failing argument ends the call, before others are evaluated.
     pub(crate) stops_early: bool,
-    pub(crate) regex: Option<Regex>,
+    pub(crate) regex: Option<Pattern>,
 }
 
 /// The members of a constant list of numbers, bools or strings.
@@ -130,38 +128,46 @@ pub(crate) struct Fold {
     pub(crate) result: Node,
 }
 
-/// Plans an expression.
-pub(crate) fn plan(env: &Env, checked: &Checked) -> Result<Program, Issues> {
+/// What a node of the tree takes in a plan, in bytes, with what is allocated for it.
+const NODE_BYTES: usize = size_of::<Node>() + size_of::<Call>();
+
+/// Plans an expression. Its memory is taken from the budget before it is used.
+pub(crate) fn plan(env: &Env, checked: &Checked, budget: &mut CompileBudget) -> Result<Program, Issues> {
+    let nodes = checked.references.len().saturating_mul(NODE_BYTES);
+    let bytes = nodes.saturating_add(checked.source.text.len());
+    let failed = |error: String| Issues::instantiation(&checked.source, error);
+    budget.take(bytes).map_err(failed)?;
+    let before = budget.left();
     let mut planner = Planner {
         checked,
         locals: Vec::new(),
         slots: 0,
-        pattern_bytes: 0,
+        budget,
     };
-    match planner.plan(&checked.expr) {
+    let root = planner.plan(&checked.expr);
+    let Planner { slots, budget, .. } = planner;
+    match root {
         Ok(node) => {
-            let Planner {
-                slots, pattern_bytes, ..
-            } = planner;
-            Ok(Program::new(env, node, slots, pattern_bytes, checked))
+            let bytes = bytes.saturating_add(before - budget.left());
+            Ok(Program::new(env, node, slots, bytes, checked))
         }
-        Err(error) => Err(Issues::instantiation(&checked.source, error.to_string())),
+        Err(error) => Err(failed(error.to_string())),
     }
 }
 
-struct Planner<'c> {
+struct Planner<'c, 'b> {
     checked: &'c Checked,
     /// Names of the slots in scope.
     locals: Vec<Arc<str>>,
     /// The greatest number of slots in use.
     slots: usize,
-    /// A bound of the memory of the compiled patterns.
-    pattern_bytes: usize,
+    /// For the compiled patterns.
+    budget: &'b mut CompileBudget,
 }
 
 type Planned = Result<Node, EvalError>;
 
-impl Planner<'_> {
+impl Planner<'_, '_> {
     fn plan(&mut self, expr: &Expr) -> Planned {
         match &expr.kind {
             Kind::Literal(literal) => Ok(Node::Const(constant(literal))),
@@ -218,9 +224,10 @@ impl Planner<'_> {
                     matches!((&entry.key, &entry.value), (Node::Const(_), Node::Const(_))) && !entry.optional
                 };
                 if planned.iter().all(is_constant) {
+                    let mut work = Work::of_constant(DEFAULT_STEPS);
                     let mut constant = Entries::default();
                     for entry in planned {
-                        constant.insert(into_constant(entry.key), into_constant(entry.value));
+                        constant.insert(into_constant(entry.key), into_constant(entry.value), &mut work)?;
                     }
                     return Ok(Node::Const(Value::Map(Map::from(constant))));
                 }
@@ -320,7 +327,7 @@ impl Planner<'_> {
                 let mut values = [value.clone()];
                 return (function.eval)(Args {
                     values: &mut values,
-                    work: &mut Work::unlimited(),
+                    work: &mut Work::of_constant(DEFAULT_STEPS),
                     overload,
                     regex: None,
                 })
@@ -332,9 +339,7 @@ impl Planner<'_> {
         if let ("matches" | "find" | "findAll", [_, Node::Const(Value::String(pattern)), ..]) =
             (function.name, &args[..])
         {
-            let (compiled, bytes) = re2::compile_measured(pattern)?;
-            self.pattern_bytes += bytes;
-            regex = Some(compiled);
+            regex = Some(re2::compile_within(pattern, self.budget)?);
         }
         Ok(Node::Call(Box::new(Call {
             function,

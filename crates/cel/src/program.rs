@@ -3,8 +3,9 @@
 use std::sync::{Arc, atomic::AtomicBool};
 
 use crate::{
-    CostEstimate, Env, EvalError, Type, Value,
+    Budget, CostEstimate, Env, EvalError, Type, Value,
     ast::{Expr, Kind},
+    budget::{DEFAULT_BYTES, DEFAULT_STEPS},
     check::{Checked, Reference},
     deep, estimate,
     eval::Evaluator,
@@ -19,8 +20,8 @@ pub const PER_CALL_LIMIT: u64 = 1_000_000;
 pub struct Program {
     node: Node,
     slots: usize,
-    /// A bound of the memory of its patterns.
-    pattern_bytes: usize,
+    /// A bound of its memory.
+    memory: usize,
     result: Type,
     estimate: CostEstimate,
     /// The indexes of the variables that the expression uses.
@@ -40,19 +41,27 @@ const SMALL_DEPTH: usize = 48;
 pub struct Limits {
     /// The greatest cost. By default [`PER_CALL_LIMIT`].
     pub cost: u64,
-    /// The greatest number of steps that nothing is charged for, such as the comparison of two items of a list: an
-    /// evaluation ends soon after it, as if it were cancelled. By default there is no limit.
+    /// The greatest number of steps, such as the comparison of two items of a list, for most of which nothing is charged:
+    /// an evaluation ends soon after it, as if it were cancelled. By default [`DEFAULT_STEPS`].
     pub steps: u64,
+    /// The greatest number of bytes that all values take that the evaluation makes, also those that it drops again. More
+    /// of them end it like a cost that is too high. By default [`DEFAULT_BYTES`].
+    pub bytes: u64,
     /// Ends the evaluation soon after it becomes true. By default there is none.
     pub cancel: Option<Arc<AtomicBool>>,
+    /// What the evaluation may use of a budget that it shares with others, such as those of the same request. By default
+    /// there is none.
+    pub shared: Option<Budget>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             cost: PER_CALL_LIMIT,
-            steps: u64::MAX,
+            steps: DEFAULT_STEPS,
+            bytes: DEFAULT_BYTES,
             cancel: None,
+            shared: None,
         }
     }
 }
@@ -75,12 +84,14 @@ pub struct Evaluation<'a> {
     pub value: Result<Value<'a>, EvalError>,
     /// What it cost, in cel-go's units, also if it failed.
     pub cost: u64,
-    /// The number of steps that nothing was charged for; see [`Limits::steps`].
+    /// The number of steps; see [`Limits::steps`].
     pub steps: u64,
+    /// The bytes of the values that it made; see [`Limits::bytes`].
+    pub bytes: u64,
 }
 
 impl Program {
-    pub(crate) fn new(env: &Env, node: Node, slots: usize, pattern_bytes: usize, checked: &Checked) -> Self {
+    pub(crate) fn new(env: &Env, node: Node, slots: usize, memory: usize, checked: &Checked) -> Self {
         let mut variables: Vec<usize> = checked
             .references
             .iter()
@@ -94,7 +105,7 @@ impl Program {
         Self {
             node,
             slots,
-            pattern_bytes,
+            memory,
             result: plan::result_type(checked),
             estimate: estimate::estimate(env, checked),
             is_deep: depth(&checked.expr) > SMALL_DEPTH,
@@ -110,9 +121,14 @@ impl Program {
         self.location
     }
 
-    /// A bound of the memory of the compiled patterns.
-    pub(crate) const fn pattern_bytes(&self) -> usize {
-        self.pattern_bytes
+    /// Returns a bound of the memory of the program, in bytes: its nodes, its text and its compiled patterns.
+    pub const fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// Whether an evaluation needs a large stack.
+    pub(crate) const fn is_deep(&self) -> bool {
+        self.is_deep
     }
 
     /// Returns the type of the result.
@@ -171,11 +187,12 @@ impl Program {
     ) -> Evaluation<'a> {
         let evaluated = deep::run(self.is_deep, || {
             let mut evaluator = Evaluator::new(variables, lazy, self.slots, limits);
-            let value = evaluator.eval(&self.node);
+            let value = evaluator.start(&self.node);
             Evaluation {
                 value,
                 cost: evaluator.cost(),
-                steps: evaluator.steps(),
+                steps: evaluator.work().steps(),
+                bytes: evaluator.work().bytes(),
             }
         });
         evaluated.unwrap_or_else(|error| Evaluation {
@@ -184,6 +201,7 @@ impl Program {
             ))),
             cost: 0,
             steps: 0,
+            bytes: 0,
         })
     }
 }

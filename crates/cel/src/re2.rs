@@ -7,7 +7,10 @@ use std::fmt::Write;
 
 use regex::{Regex, RegexBuilder};
 
-use crate::{EvalError, equality::Work};
+use crate::{
+    CompileBudget, EvalError, Value,
+    budget::{TEXT_BYTES, Work},
+};
 
 /// The greatest memory of a compiled expression.
 const SIZE_LIMIT: usize = 4 << 20;
@@ -23,32 +26,91 @@ const BYTES_PER_COST: u64 = 64;
 /// RE2 refuses greater counts of a repetition.
 const MAX_REPEAT: u32 = 1000;
 
-/// Compiles a pattern; the error has Go's message where it is a common one.
-pub(crate) fn compile(pattern: &str) -> Result<Regex, EvalError> {
-    let failed = |why: String| EvalError::new(format!("error parsing regexp: {why}"));
-    let translated = translate(pattern).map_err(failed)?;
-    build(&translated, SIZE_LIMIT).map_err(|_| failed(format!("invalid syntax: `{pattern}`")))
+/// What a match keeps for the next one, in bytes, for each direction; without it as much as the crate likes.
+const MAX_MATCH_CACHE: usize = 128 << 10;
+
+/// The longest pattern, in bytes.
+const MAX_LENGTH: usize = 64 << 10;
+
+/// The most Unicode classes in a pattern: each takes kilobytes before the size of the result is known.
+const MAX_CLASSES: usize = 1000;
+
+/// A compiled pattern.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    regex: Regex,
+    /// A bound of its memory, one of [`SIZE_CLASSES`].
+    size: usize,
 }
 
-fn build(translated: &str, size_limit: usize) -> Result<Regex, regex::Error> {
-    RegexBuilder::new(translated)
-        .size_limit(size_limit)
+impl Pattern {
+    /// Whether the pattern is found in a text.
+    pub(crate) fn is_match(&self, text: &str, work: &mut Work) -> Result<bool, EvalError> {
+        self.search(text.len(), work)?;
+        Ok(self.regex.is_match(text))
+    }
+
+    /// Returns the first matches in a text.
+    pub(crate) fn find_all<'a>(
+        &self,
+        text: &str,
+        limit: usize,
+        work: &mut Work,
+    ) -> Result<Vec<Value<'a>>, EvalError> {
+        /// Each match may have looked at all the text that follows, though nearly none does.
+        const LOOK_AHEAD_PER_STEP: usize = 128;
+        self.search(text.len(), work)?;
+        let mut found = Vec::new();
+        for part in self.regex.find_iter(text).take(limit) {
+            work.spend(1 + ((text.len() - part.start()) / LOOK_AHEAD_PER_STEP) as u64)?;
+            work.build(TEXT_BYTES + part.len())?;
+            found.push(Value::string(part.as_str()));
+        }
+        Ok(found)
+    }
+
+    /// Counts the steps of a search: the length of the text times the size of the pattern, in MiB. The cost knows the
+    /// pattern's length only, which is enough for a small one.
+    fn search(&self, length: usize, work: &mut Work) -> Result<(), EvalError> {
+        if self.size == SIZE_CLASSES[0] {
+            return Ok(());
+        }
+        work.spend((length as u64).saturating_mul(self.size as u64) >> 20)
+    }
+}
+
+/// Whether a pattern has no mistake. It may still be too large.
+pub(crate) fn is_valid(pattern: &str) -> bool {
+    let Ok(translated) = translate(pattern) else {
+        return false;
+    };
+    matches!(
+        build(&translated, SIZE_CLASSES[0]),
+        Ok(_) | Err(regex::Error::CompiledTooBig(_))
+    )
+}
+
+fn build(translated: &str, size: usize) -> Result<Pattern, regex::Error> {
+    let regex = RegexBuilder::new(translated)
+        .size_limit(size)
+        .dfa_size_limit(MAX_MATCH_CACHE)
         .nest_limit(250)
-        .build()
+        .build()?;
+    Ok(Pattern { regex, size })
 }
 
-/// Compiles a pattern that is not a constant, during an evaluation. Kubernetes charges only for its text; but a few
-/// letters can take megabytes and many milliseconds, so large ones are charged here.
-pub(crate) fn compile_charged(pattern: &str, work: &mut Work) -> Result<Regex, EvalError> {
+/// Compiles a pattern into the first class of sizes that it fits into. `before` is called with each class before work is
+/// done for it, and may refuse that. The error has Go's message where it is a common one.
+fn compile(
+    pattern: &str,
+    mut before: impl FnMut(usize) -> Result<(), EvalError>,
+) -> Result<Pattern, EvalError> {
     let failed = |why: String| EvalError::new(format!("error parsing regexp: {why}"));
     let translated = translate(pattern).map_err(failed)?;
     for size in SIZE_CLASSES {
-        if size > SIZE_CLASSES[0] {
-            work.check()?;
-            work.charge(size as u64 / BYTES_PER_COST);
-        }
+        before(size)?;
         match build(&translated, size) {
-            Ok(regex) => return Ok(regex),
+            Ok(pattern) => return Ok(pattern),
             Err(regex::Error::CompiledTooBig(_)) => {}
             Err(_) => break,
         }
@@ -56,19 +118,28 @@ pub(crate) fn compile_charged(pattern: &str, work: &mut Work) -> Result<Regex, E
     Err(failed(format!("invalid syntax: `{pattern}`")))
 }
 
-/// Compiles a pattern that is kept, and returns a bound of its memory too. A few characters, such as `\pL{100}`, may take
-/// megabytes.
-pub(crate) fn compile_measured(pattern: &str) -> Result<(Regex, usize), EvalError> {
-    let regex = compile(pattern)?;
-    let Ok(translated) = translate(pattern) else {
-        return Ok((regex, SIZE_LIMIT));
-    };
-    let fits = |limit: &usize| build(&translated, *limit).is_ok();
-    let class = SIZE_CLASSES
-        .iter()
-        .copied()
-        .find(|limit| *limit == SIZE_LIMIT || fits(limit));
-    Ok((regex, class.unwrap_or(SIZE_LIMIT)))
+/// Compiles a pattern that is not a constant, during an evaluation. Kubernetes charges only for its text; but a few
+/// letters can take megabytes and many milliseconds, so large ones are charged here.
+pub(crate) fn compile_charged(pattern: &str, work: &mut Work) -> Result<Pattern, EvalError> {
+    work.read(pattern.len())?;
+    compile(pattern, |size| {
+        if size > SIZE_CLASSES[0] {
+            work.check()?;
+            work.charge(size as u64 / BYTES_PER_COST);
+        }
+        Ok(())
+    })
+}
+
+/// Compiles a pattern that is kept. A few characters, such as `\pL{100}`, may take megabytes.
+pub(crate) fn compile_within(pattern: &str, budget: &mut CompileBudget) -> Result<Pattern, EvalError> {
+    let mut taken = 0;
+    compile(pattern, |size| {
+        // A smaller class was tried in vain, and took time instead of memory.
+        budget.give_back(taken);
+        taken = size;
+        budget.take(size).map_err(EvalError::new)
+    })
 }
 
 /// Rewrites a pattern; the error is why RE2 refuses it.
@@ -78,9 +149,18 @@ fn translate(pattern: &str) -> Result<String, String> {
     // Where the current class begins.
     let mut class: Option<&str> = None;
     let mut groups = 0_usize;
+    let mut repeats = Repeats::default();
+    if pattern.len() > MAX_LENGTH
+        || pattern.matches("\\p").count() + pattern.matches("\\P").count() > MAX_CLASSES
+    {
+        return Err("expression too large".to_owned());
+    }
     while let Some(sign) = rest.chars().next() {
         let here = rest;
         rest = &rest[sign.len_utf8()..];
+        if class.is_none() {
+            repeats.atom(sign);
+        }
         match sign {
             '\\' => rest = translate_escape(&mut out, here, class.is_some())?,
             '[' if class.is_none() => {
@@ -96,7 +176,7 @@ fn translate(pattern: &str) -> Result<String, String> {
                     rest = inner;
                 }
             }
-            '[' if rest.starts_with(':') && rest.contains(":]") => {
+            '[' if rest.starts_with(':') && beginning(rest).contains(":]") => {
                 // A named class such as `[:alpha:]`.
                 let end = rest.find(":]").map_or(rest.len(), |end| end + 2);
                 out.push('[');
@@ -117,23 +197,7 @@ fn translate(pattern: &str) -> Result<String, String> {
             _ if class.is_some() => out.push(sign),
             '(' => {
                 groups += 1;
-                if ["?=", "?!", "?<=", "?<!"]
-                    .iter()
-                    .any(|look| rest.starts_with(look))
-                {
-                    let end = if rest.starts_with("?<") { 4 } else { 3 };
-                    return Err(format!("invalid or unsupported Perl syntax: `{}`", &here[..end]));
-                }
-                if let Some(flags) = rest.strip_prefix('?')
-                    && let Some(end) = flags.find([':', ')'])
-                    && !flags.starts_with(['P', '<'])
-                    && flags[..end].contains(|flag: char| !"imsU-".contains(flag))
-                {
-                    return Err(format!(
-                        "invalid or unsupported Perl syntax: `{}`",
-                        &here[..here.len().min(3)]
-                    ));
-                }
+                check_group(here)?;
                 out.push('(');
             }
             ')' => {
@@ -153,11 +217,19 @@ fn translate(pattern: &str) -> Result<String, String> {
                 return Err(format!("missing argument to repetition operator: `{sign}`"));
             }
             '{' => match repetition(rest) {
-                Some((counts, _)) if counts.split(',').any(is_too_many) => {
-                    return Err(format!("invalid repeat count: `{{{counts}}}`"));
+                Some((counts, after)) => {
+                    let end = after.strip_prefix('?').unwrap_or(after).len();
+                    let operator = &here[..here.len() - end];
+                    if counts.split(',').any(is_too_many) || repeats.repeat(counts).is_err() {
+                        return Err(format!("invalid repeat count: `{operator}`"));
+                    }
+                    out.push_str(operator);
+                    rest = &here[operator.len()..];
                 }
-                Some(_) => out.push('{'),
-                None => out.push_str("\\{"),
+                None => {
+                    repeats.literal();
+                    out.push_str("\\{");
+                }
             },
             _ => out.push(sign),
         }
@@ -169,6 +241,119 @@ fn translate(pattern: &str) -> Result<String, String> {
         return Err(format!("missing closing ): `{pattern}`"));
     }
     Ok(out)
+}
+
+/// Checks the group at the start of `here`: RE2 has no look-around, and few flags.
+fn check_group(here: &str) -> Result<(), String> {
+    let rest = &here[1..];
+    if ["?=", "?!", "?<=", "?<!"]
+        .iter()
+        .any(|look| rest.starts_with(look))
+    {
+        let end = if rest.starts_with("?<") { 4 } else { 3 };
+        return Err(format!("invalid or unsupported Perl syntax: `{}`", &here[..end]));
+    }
+    if let Some(flags) = rest.strip_prefix('?')
+        && let Some(end) = beginning(flags).find([':', ')'])
+        && !flags.starts_with(['P', '<'])
+        && flags[..end].contains(|flag: char| !"imsU-".contains(flag))
+    {
+        let shown: String = here.chars().take(3).collect();
+        return Err(format!("invalid or unsupported Perl syntax: `{shown}`"));
+    }
+    Ok(())
+}
+
+/// The first characters, in which flags and names of classes end: to look further for each of them takes long.
+fn beginning(text: &str) -> &str {
+    const CHARACTERS: usize = 64;
+    text.char_indices()
+        .nth(CHARACTERS)
+        .map_or(text, |(end, _)| &text[..end])
+}
+
+/// How often the parts of a pattern are repeated. RE2 refuses more than [`MAX_REPEAT`] repetitions also of nested
+/// repetitions together, as in `(a{100}){11}`.
+#[derive(Debug)]
+struct Repeats {
+    /// Of each open group.
+    groups: Vec<Repeat>,
+    /// Outside of the open groups.
+    current: Repeat,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Repeat {
+    /// The greatest product of all parts but the last one.
+    others: u64,
+    /// That of the last part.
+    last: u64,
+}
+
+impl Default for Repeats {
+    fn default() -> Self {
+        Self {
+            groups: Vec::new(),
+            current: Repeat::START,
+        }
+    }
+}
+
+impl Repeat {
+    const START: Self = Self { others: 0, last: 1 };
+
+    fn max(self) -> u64 {
+        self.others.max(self.last)
+    }
+}
+
+impl Repeats {
+    /// A sign outside of a class begins a part, if it is not an operator.
+    fn atom(&mut self, sign: char) {
+        match sign {
+            '*' | '+' | '?' | '{' => {}
+            '(' => {
+                self.current.others = self.current.max();
+                self.groups.push(self.current);
+                self.current = Repeat::START;
+            }
+            ')' => {
+                let last = self.current.max();
+                let others = self.groups.pop().map_or(0, |group| group.others);
+                self.current = Repeat { others, last };
+            }
+            _ => self.literal(),
+        }
+    }
+
+    fn literal(&mut self) {
+        self.current = Repeat {
+            others: self.current.max(),
+            last: 1,
+        };
+    }
+
+    /// Repeats the last part. Fails if that is too often.
+    fn repeat(&mut self, counts: &str) -> Result<(), ()> {
+        let count = |text: &str| text.parse::<u64>().ok();
+        let (least, most) = match counts.split_once(',') {
+            Some((least, most)) => (count(least).unwrap_or_default(), count(most)),
+            None => (count(counts).unwrap_or_default(), count(counts)),
+        };
+        if most.is_some_and(|most| most < least) {
+            return Err(());
+        }
+        // Without an upper bound the lower one counts, and `{0,}` is a star.
+        let factor = match most {
+            Some(most) => most,
+            None => least.max(1),
+        };
+        self.current.last = self.current.last.saturating_mul(factor);
+        if factor >= 2 && self.current.last > u64::from(MAX_REPEAT) {
+            return Err(());
+        }
+        Ok(())
+    }
 }
 
 /// Whether the operator at the start of `here` repeats a repetition.
@@ -287,7 +472,12 @@ fn push_escape(out: &mut String, escaped: char, in_class: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::compile;
+    use super::{Pattern, build, translate};
+
+    fn compile(pattern: &str) -> Result<Pattern, String> {
+        let translated = translate(pattern)?;
+        build(&translated, super::SIZE_LIMIT).map_err(|error| error.to_string())
+    }
 
     #[test]
     fn patterns_mean_what_they_mean_in_re2() {
@@ -307,7 +497,7 @@ mod tests {
             (r"a\z", "ba", true),
         ] {
             assert_eq!(
-                compile(pattern).unwrap().is_match(text),
+                compile(pattern).unwrap().regex.is_match(text),
                 matches,
                 "{pattern} {text}"
             );
@@ -316,8 +506,30 @@ mod tests {
 
     #[test]
     fn patterns_that_re2_refuses_are_errors() {
-        for pattern in [r"a{1001}", r"(", r"\C", r"a(?=b)"] {
+        for pattern in [r"a{1001}", r"(", r"\C", r"a(?=b)", "(?\u{e9}:a)"] {
             assert!(compile(pattern).is_err(), "{pattern}");
+        }
+    }
+
+    /// The cases of Go's `regexp/syntax`, and what it says.
+    #[test]
+    fn nested_repetitions_have_the_limit_of_re2() {
+        for (pattern, refused) in [
+            ("((((((((((x{2}){2}){2}){2}){2}){2}){2}){2}){2}))", None),
+            ("((((((((((x{2}){2}){2}){2}){2}){2}){2}){2}){2}){2})", Some("{2}")),
+            ("([ab]{1000}){40}", Some("{40}")),
+            ("(a{100}b{10}){11}?", Some("{11}?")),
+            ("(a{100}|b){10}", None),
+            ("a{1000}b{1000}", None),
+            ("(a{1000}){1}", None),
+            ("(a{1000}){0,}", None),
+            ("(a{1000})*", None),
+            ("(a{1000}){2,}", Some("{2,}")),
+            ("a{3,2}", Some("{3,2}")),
+            (r"[{]{1000}\{{2}", None),
+        ] {
+            let error = refused.map(|operator| format!("invalid repeat count: `{operator}`"));
+            assert_eq!(translate(pattern).err(), error, "{pattern}");
         }
     }
 }

@@ -89,7 +89,7 @@ fn is_valid(function: &str, literal: &Literal) -> bool {
         ("timestamp", Literal::Int(seconds)) => Timestamp::from_unix(*seconds).is_ok(),
         // The conversion of a number is declared, but not implemented.
         ("duration" | "timestamp", _) => false,
-        ("matches", Literal::String(pattern)) => re2::compile(pattern).is_ok(),
+        ("matches", Literal::String(pattern)) => re2::is_valid(pattern),
         _ => true,
     }
 }

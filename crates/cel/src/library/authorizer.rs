@@ -42,6 +42,34 @@ pub struct Check {
     pub verb: String,
 }
 
+impl Check {
+    /// The bytes of all texts, which each step of an expression copies.
+    fn bytes(&self) -> usize {
+        let account = self.service_account.as_ref();
+        let texts = [
+            &self.group,
+            &self.resource,
+            &self.subresource,
+            &self.namespace,
+            &self.name,
+            &self.field_selector,
+            &self.label_selector,
+            &self.verb,
+        ];
+        texts
+            .into_iter()
+            .chain(&self.path)
+            .chain(
+                account
+                    .into_iter()
+                    .flat_map(|(namespace, name)| [namespace, name]),
+            )
+            .map(String::len)
+            .sum::<usize>()
+            .saturating_add(size_of::<Self>())
+    }
+}
+
 /// The answer of an [`Authorizer`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
@@ -130,7 +158,7 @@ macro_rules! builder {
         FunctionSpec {
             name: $name,
             overloads: &[($id, $signature)],
-            eval: |args| build(&args, $name, $from, $to, $set),
+            eval: |mut args| build(&mut args, $name, $from, $to, $set),
         }
     };
 }
@@ -273,7 +301,7 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
 ];
 
 fn build<'a>(
-    args: &Args<'_, 'a>,
+    args: &mut Args<'_, 'a>,
     name: &str,
     from: Stage,
     to: Stage,
@@ -281,6 +309,8 @@ fn build<'a>(
 ) -> Result<'a> {
     match (args.values[0].downcast::<CheckValue>(), &args.values[1]) {
         (Some(value), Value::String(text)) if value.stage == from => {
+            // At most all texts of the request are copied.
+            args.work.build(value.check.bytes().saturating_add(text.len()))?;
             let mut value = value.clone();
             value.stage = to;
             set(&mut value.check, (**text).to_owned())?;
@@ -303,6 +333,7 @@ fn service_account<'a>(args: Args<'_, 'a>) -> Result<'a> {
     if !naming::label(namespace).is_empty() {
         return Err(EvalError::new("Invalid service account namespace"));
     }
+    args.work.build(value.check.bytes())?;
     let mut value = value.clone();
     value.check.service_account = Some(((**namespace).to_owned(), (**name).to_owned()));
     Ok(Value::opaque(value))

@@ -117,7 +117,10 @@ fn to_bool<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
 fn to_bytes<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
     match args.take(0) {
         value @ Value::Bytes(_) => Ok(value),
-        Value::String(text) => Ok(Value::Bytes(text.as_bytes().into())),
+        Value::String(text) => {
+            args.work.build(text.len())?;
+            Ok(Value::Bytes(text.as_bytes().into()))
+        }
         other => super::no_overload("bytes", &[other]),
     }
 }
@@ -208,6 +211,9 @@ fn to_uint<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
 }
 
 fn to_string<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
+    if let Value::Bytes(bytes) = &args.values[0] {
+        args.work.build(bytes.len())?;
+    }
     let text = match args.take(0) {
         value @ Value::String(_) => return Ok(value),
         Value::Bool(value) => value.to_string(),

@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use super::{Result, no_overload, strings};
 use crate::{
     EvalError, Value,
-    equality::{self, Work},
+    budget::Work,
+    equality,
     function::{Args, FunctionSpec},
     list::List,
     time::Duration,
@@ -44,7 +45,7 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
             ("list_bytes_sort", "list(bytes).() -> list(bytes)"),
         ],
         eval: |args| match &args.values[0] {
-            Value::List(list) => sort_by(list, list),
+            Value::List(list) => sort_by(list, list, args.work),
             _ => Err(EvalError::no_overload_for("sort")),
         },
     },
@@ -82,7 +83,7 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
             ),
         ],
         eval: |args| match (&args.values[0], &args.values[1]) {
-            (Value::List(list), Value::List(keys)) => sort_by(list, keys),
+            (Value::List(list), Value::List(keys)) => sort_by(list, keys, args.work),
             _ => no_overload("@sortByAssociatedKeys", args.values),
         },
     },
@@ -94,8 +95,8 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "reverse",
         overloads: &[("list_reverse", "list(T).() -> list(T)")],
-        eval: |args| {
-            let mut values = elements(&args, "reverse")?;
+        eval: |mut args| {
+            let mut values = elements(&mut args, "reverse")?;
             values.reverse();
             Ok(Value::list(values))
         },
@@ -157,7 +158,7 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
             ("list_string_max_string", "list(string).() -> string"),
             ("list_bytes_max_bytes", "list(bytes).() -> bytes"),
         ],
-        eval: |args| extreme(&args, "max", Ordering::Less),
+        eval: |mut args| extreme(&mut args, "max", Ordering::Less),
     },
     FunctionSpec {
         name: "min",
@@ -171,7 +172,7 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
             ("list_string_min_string", "list(string).() -> string"),
             ("list_bytes_min_bytes", "list(bytes).() -> bytes"),
         ],
-        eval: |args| extreme(&args, "min", Ordering::Greater),
+        eval: |mut args| extreme(&mut args, "min", Ordering::Greater),
     },
     FunctionSpec {
         name: "indexOf",
@@ -193,9 +194,19 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     },
 ];
 
-fn elements<'a>(args: &Args<'_, 'a>, name: &str) -> std::result::Result<Vec<Value<'a>>, EvalError> {
+fn elements<'a>(args: &mut Args<'_, 'a>, name: &str) -> std::result::Result<Vec<Value<'a>>, EvalError> {
     match &args.values[0] {
-        Value::List(list) => list.iter().collect(),
+        Value::List(list) => {
+            args.work.build_list(list.len())?;
+            let mut values = Vec::with_capacity(list.len());
+            for value in list {
+                let value = value?;
+                args.work.spend(1)?;
+                args.work.decoded(&value)?;
+                values.push(value);
+            }
+            Ok(values)
+        }
         _ => no_overload(name, args.values).map(|_| Vec::new()),
     }
 }
@@ -218,8 +229,15 @@ fn slice<'a>(args: Args<'_, 'a>) -> Result<'a> {
     if to > list.len() {
         return refuse(format!("list is length {}", list.len()));
     }
-    let values: std::result::Result<Vec<_>, _> = list.iter().skip(from).take(to - from).collect();
-    values.map(Value::list)
+    args.work.build_list(to - from)?;
+    let mut values = Vec::with_capacity(to - from);
+    for index in from..to {
+        let value = list.get(index).unwrap_or(Ok(Value::Null))?;
+        args.work.spend(1)?;
+        args.work.decoded(&value)?;
+        values.push(value);
+    }
+    Ok(Value::list(values))
 }
 
 fn flatten<'a>(args: Args<'_, 'a>) -> Result<'a> {
@@ -247,13 +265,16 @@ fn flatten_into<'a>(
         work.spend(1)?;
         match value? {
             Value::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, values, work)?,
-            value => values.push(value),
+            value => {
+                work.build_list(1)?;
+                values.push(value);
+            }
         }
     }
     Ok(())
 }
 
-fn sort_by<'a>(list: &List<'a>, keys: &List<'a>) -> Result<'a> {
+fn sort_by<'a>(list: &List<'a>, keys: &List<'a>, work: &mut Work) -> Result<'a> {
     if list.len() != keys.len() {
         return Err(EvalError::new(format!(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got {} and {} elements respectively",
@@ -261,8 +282,11 @@ fn sort_by<'a>(list: &List<'a>, keys: &List<'a>) -> Result<'a> {
             keys.len()
         )));
     }
+    // The pairs, their copies while they are sorted, and the result.
+    work.build_list(list.len().saturating_mul(5))?;
     let mut pairs = Vec::with_capacity(list.len());
     for (value, key) in list.iter().zip(keys) {
+        work.spend(1)?;
         pairs.push((key?, value?));
     }
     let Some((first, _)) = pairs.first() else {
@@ -275,8 +299,38 @@ fn sort_by<'a>(list: &List<'a>, keys: &List<'a>) -> Result<'a> {
     if pairs.iter().any(|(key, _)| std::mem::discriminant(key) != kind) {
         return Err(EvalError::new("list elements must have the same type"));
     }
-    pairs.sort_by(|(left, _), (right, _)| equality::order(left, right).unwrap_or(Ordering::Equal));
+    let pairs = merge_sort(pairs, work)?;
     Ok(Value::list(pairs.into_iter().map(|(_, value)| value).collect()))
+}
+
+/// Sorts by key; equal ones keep their order. Ends with the evaluation, and has no order to rely on if there is NaN.
+fn merge_sort<'a>(
+    mut pairs: Vec<(Value<'a>, Value<'a>)>,
+    work: &mut Work,
+) -> std::result::Result<Vec<(Value<'a>, Value<'a>)>, EvalError> {
+    if pairs.len() < 2 {
+        return Ok(pairs);
+    }
+    let right = pairs.split_off(pairs.len() / 2);
+    let left = merge_sort(pairs, work)?;
+    let right = merge_sort(right, work)?;
+    let mut sorted = Vec::with_capacity(left.len() + right.len());
+    let mut left = left.into_iter().peekable();
+    let mut right = right.into_iter().peekable();
+    while let (Some((one, _)), Some((other, _))) = (left.peek(), right.peek()) {
+        work.spend(1)?;
+        if let (Value::String(one), Value::String(other)) = (one, other) {
+            work.read(one.len().min(other.len()))?;
+        }
+        let from = match equality::order(one, other) {
+            Some(Ordering::Greater) => &mut right,
+            _ => &mut left,
+        };
+        sorted.extend(from.next());
+    }
+    sorted.extend(left);
+    sorted.extend(right);
+    Ok(sorted)
 }
 
 /// The order of two elements of a list. NaN has none, and counts as equal.
@@ -307,27 +361,30 @@ fn range<'a>(args: Args<'_, 'a>) -> Result<'a> {
     const MAX_LENGTH: i64 = 10_000_000;
     match args.values[0] {
         Value::Int(length) if length > MAX_LENGTH => Err(EvalError::cost_limit()),
-        Value::Int(length) => Ok(Value::list((0..length).map(Value::Int).collect())),
+        Value::Int(length) => {
+            args.work.build_list(usize::try_from(length).unwrap_or(0))?;
+            Ok(Value::list((0..length).map(Value::Int).collect()))
+        }
         _ => no_overload("lists.range", args.values),
     }
 }
 
-fn distinct<'a>(args: Args<'_, 'a>) -> Result<'a> {
-    let values = elements(&args, "distinct")?;
-    let mut unique: Vec<Value<'a>> = Vec::with_capacity(values.len());
+fn distinct<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
+    let values = elements(&mut args, "distinct")?;
+    let mut unique: Vec<Value<'a>> = Vec::new();
     for value in values {
         let mut seen = false;
         for known in &unique {
-            if equality::equals(&value, known, args.work).unwrap_or(false) {
+            if equality::is_same(&value, known, args.work)? {
                 seen = true;
                 break;
             }
         }
         if !seen {
+            args.work.build_list(1)?;
             unique.push(value);
         }
     }
-    args.work.check()?;
     Ok(Value::list(unique))
 }
 
@@ -338,8 +395,8 @@ fn at<'a>(list: &List<'a>, index: usize) -> Result<'a> {
     })
 }
 
-fn is_sorted<'a>(args: Args<'_, 'a>) -> Result<'a> {
-    let values = elements(&args, "isSorted")?;
+fn is_sorted<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
+    let values = elements(&mut args, "isSorted")?;
     if values.first().is_some_and(|first| !is_comparable(first)) {
         return no_overload("isSorted", args.values);
     }
@@ -351,8 +408,8 @@ fn is_sorted<'a>(args: Args<'_, 'a>) -> Result<'a> {
     Ok(Value::Bool(true))
 }
 
-fn sum<'a>(args: Args<'_, 'a>) -> Result<'a> {
-    let values = elements(&args, "sum")?;
+fn sum<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
+    let values = elements(&mut args, "sum")?;
     let mut total: Option<Value<'a>> = None;
     for value in values {
         total = Some(match (total, value) {
@@ -385,7 +442,7 @@ fn sum<'a>(args: Args<'_, 'a>) -> Result<'a> {
     }))
 }
 
-fn extreme<'a>(args: &Args<'_, 'a>, name: &str, worse: Ordering) -> Result<'a> {
+fn extreme<'a>(args: &mut Args<'_, 'a>, name: &str, worse: Ordering) -> Result<'a> {
     let mut best: Option<Value<'a>> = None;
     for value in elements(args, name)? {
         match &best {
@@ -413,8 +470,10 @@ fn last_index_of<'a>(args: Args<'_, 'a>) -> Result<'a> {
             strings::last_index_of(text, part, Some(*from))
         }
         [Value::List(list), value] => {
-            let values: Vec<_> = list.iter().enumerate().collect();
-            position(values.into_iter().rev(), value, args.work)
+            let values = (0..list.len())
+                .rev()
+                .filter_map(|index| Some((index, list.get(index)?)));
+            position(values, value, args.work)
         }
         _ => no_overload("lastIndexOf", args.values),
     }
@@ -426,10 +485,9 @@ fn position<'a>(
     work: &mut Work,
 ) -> Result<'a> {
     for (index, value) in values {
-        if equality::equals(&value?, wanted, work).unwrap_or(false) {
+        if equality::is_same(&value?, wanted, work)? {
             return Ok(Value::Int(i64::try_from(index).unwrap_or(i64::MAX)));
         }
     }
-    work.check()?;
     Ok(Value::Int(-1))
 }

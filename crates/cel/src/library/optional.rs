@@ -93,8 +93,10 @@ fn unwrap<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let Value::List(list) = &args.values[0] else {
         return no_overload("optional.unwrap", args.values);
     };
+    args.work.build_list(list.len())?;
     let mut values = Vec::new();
     for value in list {
+        args.work.spend(1)?;
         match value? {
             Value::Optional(value) => values.extend(value.map(|value| (*value).clone())),
             _ => return no_overload("optional.unwrap", args.values),

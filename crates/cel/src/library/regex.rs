@@ -13,7 +13,7 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         overloads: &[("string_find_string", "string.(string) -> string")],
         eval: |mut args| {
             let found = find(&mut args, 1)?;
-            Ok(Value::string(found.into_iter().next().unwrap_or_default()))
+            Ok(found.into_iter().next().unwrap_or(Value::text("")))
         },
     },
     FunctionSpec {
@@ -31,13 +31,12 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
                 None => usize::MAX,
                 Some(_) => return no_overload("findAll", args.values),
             };
-            let found = find(&mut args, limit)?;
-            Ok(Value::list(found.into_iter().map(Value::string).collect()))
+            find(&mut args, limit).map(Value::list)
         },
     },
 ];
 
-fn find(args: &mut Args<'_, '_>, limit: usize) -> std::result::Result<Vec<String>, EvalError> {
+fn find<'a>(args: &mut Args<'_, 'a>, limit: usize) -> std::result::Result<Vec<Value<'a>>, EvalError> {
     let (Value::String(text), Value::String(pattern)) = (&args.values[0], &args.values[1]) else {
         return Err(EvalError::no_such_overload());
     };
@@ -54,9 +53,5 @@ fn find(args: &mut Args<'_, '_>, limit: usize) -> std::result::Result<Vec<String
             &compiled
         }
     };
-    Ok(regex
-        .find_iter(text)
-        .take(limit)
-        .map(|found| found.as_str().to_owned())
-        .collect())
+    regex.find_all(text, limit, args.work)
 }

@@ -3,7 +3,7 @@
 use super::{Result, no_overload};
 use crate::{
     EvalError, Value,
-    equality::Work,
+    budget::Work,
     function::{Args, FunctionSpec},
     list::List,
 };
@@ -29,11 +29,12 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         eval: |args| {
             compare("sets.intersects", args, |left, right, work| {
                 for value in left {
-                    if right.contains(&value?, work).unwrap_or(false) {
-                        return Ok(true);
+                    match right.contains(&value?, work) {
+                        Ok(true) => return Ok(true),
+                        Err(error) if error.is_final() => return Err(error),
+                        _ => {}
                     }
                 }
-                work.check()?;
                 Ok(false)
             })
         },

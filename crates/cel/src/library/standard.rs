@@ -4,7 +4,9 @@ use std::{cmp::Ordering, sync::Arc};
 
 use super::Result;
 use crate::{
-    EvalError, Type, Value, equality,
+    EvalError, Type, Value,
+    budget::Work,
+    equality,
     function::{Args, FunctionSpec},
     re2,
     time::Duration,
@@ -348,12 +350,14 @@ fn add<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
         (Value::Uint(left), Value::Uint(right)) => uint(left.checked_add(right)),
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left + right)),
         (Value::String(left), Value::String(right)) => {
+            args.work.build(left.len().saturating_add(right.len()))?;
             let mut text = String::with_capacity(left.len() + right.len());
             text.push_str(&left);
             text.push_str(&right);
             Ok(Value::string(text))
         }
         (Value::Bytes(left), Value::Bytes(right)) => {
+            args.work.build(left.len().saturating_add(right.len()))?;
             Ok(Value::Bytes([&left[..], &right[..]].concat().into()))
         }
         (Value::List(left), Value::List(right)) => left.concat(right, args.work).map(Value::List),
@@ -462,7 +466,7 @@ fn greater_equals<'a>(args: Args<'_, 'a>) -> Result<'a> {
 fn contained<'a>(args: Args<'_, 'a>) -> Result<'a> {
     match &args.values[1] {
         Value::List(list) => list.contains(&args.values[0], args.work).map(Value::Bool),
-        Value::Map(map) => match map.get(&args.values[0]) {
+        Value::Map(map) => match map.look_up(&args.values[0], args.work) {
             Some(Err(error)) => Err(error),
             found => Ok(Value::Bool(found.is_some())),
         },
@@ -472,7 +476,10 @@ fn contained<'a>(args: Args<'_, 'a>) -> Result<'a> {
 
 fn size<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let size = match &args.values[0] {
-        Value::String(text) => code_points(text),
+        Value::String(text) => {
+            args.work.read(text.len())?;
+            code_points(text)
+        }
         Value::Bytes(bytes) => bytes.len() as u64,
         Value::List(list) => list.len() as u64,
         Value::Map(map) => map.len() as u64,
@@ -498,8 +505,8 @@ fn matches<'a>(args: Args<'_, 'a>) -> Result<'a> {
         return Err(EvalError::no_such_overload());
     };
     let found = match args.regex {
-        Some(regex) => regex.is_match(text),
-        None => re2::compile_charged(pattern, args.work)?.is_match(text),
+        Some(regex) => regex.is_match(text, args.work)?,
+        None => re2::compile_charged(pattern, args.work)?.is_match(text, args.work)?,
     };
     Ok(Value::Bool(found))
 }
@@ -511,27 +518,28 @@ fn map_insert<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
     let Value::Map(mut map) = args.take(0) else {
         return Err(EvalError::no_such_overload());
     };
-    let entries = map.entries_mut()?;
-    let mut insert = |key: Value<'a>, value| {
-        if entries.contains(&key) {
+    let work = &mut *args.work;
+    let entries = map.entries_mut(work)?;
+    let mut insert = |key: Value<'a>, value, work: &mut Work| {
+        work.spend(1)?;
+        if entries.contains(&key, work)? {
             return Err(EvalError::new(format!(
                 "insert failed: key {} already exists",
                 crate::display::plain(&key)
             )));
         }
-        entries.insert(key, value);
-        Ok(())
+        entries.insert(key, value, work)
     };
     if args.values.len() == 3 {
         let (key, value) = (args.take(1), args.take(2));
-        insert(key, value)?;
+        insert(key, value, args.work)?;
     } else {
         let Value::Map(other) = args.take(1) else {
             return Err(EvalError::no_such_overload());
         };
         for key in other.keys() {
-            if let Some(value) = other.get(&key) {
-                insert(key, value?)?;
+            if let Some(value) = other.look_up(&key, args.work) {
+                insert(key, value?, args.work)?;
             }
         }
     }

@@ -6,6 +6,7 @@ use super::{Result, no_overload};
 use crate::{
     EvalError, Type, Value,
     ast::{Expr, Kind, Literal},
+    budget::Work,
     check::Checked,
     function::{Args, FunctionSpec},
     go_format,
@@ -106,32 +107,89 @@ fn format<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let (Value::String(format), Value::List(list)) = (&args.values[0], &args.values[1]) else {
         return no_overload("format", args.values);
     };
-    let mut text = String::new();
+    let mut writer = Writer {
+        text: String::new(),
+        work: args.work,
+    };
     let mut next = 0;
     parse(format, |part| {
         match part {
-            Part::Text(part) => text.push_str(part),
+            Part::Text(part) => writer.push(part)?,
             Part::Start if next < list.len() => {}
             Part::Start => return Err(EvalError::new(format!("index {next} out of range"))),
             Part::Clause(clause) => {
                 let value = list.get(next).unwrap_or(Ok(Value::Null))?;
                 next += 1;
-                let formatted = clause
-                    .format(&value)
-                    .map_err(|error| EvalError::new(format!("error during formatting: {error}")))?;
-                text.push_str(&formatted);
+                clause
+                    .format(&value, &mut writer)
+                    .map_err(|failure| match failure {
+                        Failure::Refused(why) => EvalError::new(format!("error during formatting: {why}")),
+                        Failure::Ended(error) => error,
+                    })?;
             }
         }
         Ok(())
     })?;
-    Ok(Value::string(text))
+    Ok(Value::string(writer.text))
+}
+
+/// The text of a format, whose bytes are counted before they are written.
+struct Writer<'w> {
+    text: String,
+    work: &'w mut Work,
+}
+
+impl Writer<'_> {
+    fn push(&mut self, text: &str) -> std::result::Result<(), EvalError> {
+        self.work.build(text.len())?;
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+/// Why a value is not formatted.
+enum Failure {
+    /// The clause does not take it.
+    Refused(String),
+    /// The evaluation ends.
+    Ended(EvalError),
+}
+
+impl From<EvalError> for Failure {
+    fn from(error: EvalError) -> Self {
+        Self::Ended(error)
+    }
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Refused(why)
+    }
 }
 
 impl Clause {
-    fn format(self, value: &Value<'_>) -> std::result::Result<String, String> {
+    fn format(self, value: &Value<'_>, writer: &mut Writer<'_>) -> std::result::Result<(), Failure> {
+        if self.verb == Verb::String {
+            if !string(value, writer)? {
+                return Err(self.refuse(&value.type_name()).into());
+            }
+            return Ok(());
+        }
+        match value {
+            // Hexadecimal text is twice as long.
+            Value::String(text) => writer.work.build(text.len().saturating_mul(2))?,
+            Value::Bytes(bytes) => writer.work.build(bytes.len().saturating_mul(2))?,
+            _ => {}
+        }
+        let text = self.short(value)?;
+        writer.push(&text)?;
+        Ok(())
+    }
+
+    /// Formats a number or the like.
+    fn short(self, value: &Value<'_>) -> std::result::Result<String, String> {
         let precision = self.precision.min(MAX_PRECISION);
         Ok(match (self.verb, value) {
-            (Verb::String, _) => string(value).ok_or_else(|| self.refuse(&value.type_name()))?,
             (Verb::Decimal, Value::Int(value)) => value.to_string(),
             (Verb::Decimal, Value::Uint(value)) => value.to_string(),
             (Verb::Fixed, Value::Double(value)) => fixed(*value, precision),
@@ -277,45 +335,82 @@ fn scientific(value: f64, width: usize) -> String {
     format!("{text:>width$}")
 }
 
-/// The value of `%s`.
-fn string(value: &Value<'_>) -> Option<String> {
-    Some(match value {
-        Value::Null => "null".to_owned(),
-        Value::Type(type_) => type_.name().to_owned(),
+/// Writes the value of `%s`; false if there is none.
+fn string(value: &Value<'_>, writer: &mut Writer<'_>) -> std::result::Result<bool, EvalError> {
+    writer.work.spend(1)?;
+    match value {
+        Value::Null => writer.push("null")?,
+        Value::Type(type_) => writer.push(type_.name())?,
         Value::List(list) => {
-            let mut text = String::from("[");
+            writer.push("[")?;
             for (index, element) in list.iter().enumerate() {
                 if index > 0 {
-                    text.push_str(", ");
+                    writer.push(", ")?;
                 }
-                text.push_str(&nested(&element.ok()?)?);
+                match element {
+                    Ok(element) if nested(&element, writer)? => {}
+                    _ => return Ok(false),
+                }
             }
-            text.push(']');
-            text
+            writer.push("]")?;
         }
         Value::Map(map) => {
-            let mut entries = Vec::new();
-            for key in map.keys() {
-                let value = map.get(&key)?.ok()?;
-                entries.push((nested(&key)?, nested(&value)?));
+            let keys = map.keys();
+            writer.work.build_list(keys.len().saturating_mul(2))?;
+            let mut entries = Vec::with_capacity(keys.len());
+            for key in &keys {
+                let Some(Ok(value)) = map.look_up(key, writer.work) else {
+                    return Ok(false);
+                };
+                let (Some(key), Some(value)) = (apart(key, writer)?, apart(&value, writer)?) else {
+                    return Ok(false);
+                };
+                entries.push((key, value));
             }
             entries.sort();
-            let entries: Vec<_> = entries
-                .iter()
-                .map(|(key, value)| format!("{key}:{value}"))
-                .collect();
-            format!("{{{}}}", entries.join(", "))
+            writer.push("{")?;
+            for (index, (key, value)) in entries.iter().enumerate() {
+                if index > 0 {
+                    writer.push(", ")?;
+                }
+                for part in [key, ":", value] {
+                    writer.push(part)?;
+                }
+            }
+            writer.push("}")?;
         }
-        Value::Optional(_) | Value::Opaque(_) => return None,
-        other => crate::display::plain(other),
-    })
+        Value::Optional(_) | Value::Opaque(_) => return Ok(false),
+        Value::String(text) => writer.push(text)?,
+        other => {
+            if let Value::Bytes(bytes) = other {
+                writer.work.build(bytes.len())?;
+            }
+            writer.push(&crate::display::plain(other))?;
+        }
+    }
+    Ok(true)
 }
 
-/// A value inside of a list or a map, which looks like a literal.
-fn nested(value: &Value<'_>) -> Option<String> {
-    Some(match value {
-        Value::String(text) => go_format::quote(text),
-        Value::Bytes(bytes) => format!("b{}", go_format::quote(&String::from_utf8_lossy(bytes))),
+/// A part of a map as a text of its own, so that the entries can be sorted.
+fn apart(value: &Value<'_>, writer: &mut Writer<'_>) -> std::result::Result<Option<String>, EvalError> {
+    let mut part = Writer {
+        text: String::new(),
+        work: writer.work,
+    };
+    Ok(nested(value, &mut part)?.then_some(part.text))
+}
+
+/// Writes a value inside of a list or a map, which looks like a literal; false if there is none.
+fn nested(value: &Value<'_>, writer: &mut Writer<'_>) -> std::result::Result<bool, EvalError> {
+    let text = match value {
+        Value::String(text) => {
+            writer.work.build(text.len())?;
+            go_format::quote(text)
+        }
+        Value::Bytes(bytes) => {
+            writer.work.build(bytes.len())?;
+            format!("b{}", go_format::quote(&String::from_utf8_lossy(bytes)))
+        }
         Value::Double(value) if !value.is_finite() => go_format::quote(match value {
             value if value.is_nan() => "NaN",
             value if *value > 0.0 => "+Inf",
@@ -324,8 +419,10 @@ fn nested(value: &Value<'_>) -> Option<String> {
         Value::Double(value) => format!("{value:.PRECISION$}"),
         Value::Timestamp(timestamp) => format!("timestamp({})", go_format::quote(&timestamp.to_text())),
         Value::Duration(duration) => format!("duration({})", go_format::quote(&duration.to_seconds_text())),
-        other => string(other)?,
-    })
+        other => return string(other, writer),
+    };
+    writer.push(&text)?;
+    Ok(true)
 }
 
 /// Checks a literal format with a literal list. Returns the node and the message of the first mistake.

@@ -3,6 +3,7 @@
 use super::{Result, no_overload};
 use crate::{
     EvalError, Value,
+    budget::TEXT_BYTES,
     function::{Args, FunctionSpec},
     go_format::quote_named,
 };
@@ -25,17 +26,17 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "lowerAscii",
         overloads: &[("string_lower_ascii", "string.() -> string")],
-        eval: |args| map(&args, "lowerAscii", str::to_ascii_lowercase),
+        eval: |mut args| map(&mut args, "lowerAscii", str::to_ascii_lowercase),
     },
     FunctionSpec {
         name: "upperAscii",
         overloads: &[("string_upper_ascii", "string.() -> string")],
-        eval: |args| map(&args, "upperAscii", str::to_ascii_uppercase),
+        eval: |mut args| map(&mut args, "upperAscii", str::to_ascii_uppercase),
     },
     FunctionSpec {
         name: "trim",
         overloads: &[("string_trim", "string.() -> string")],
-        eval: |args| map(&args, "trim", |text| text.trim_matches(is_space).to_owned()),
+        eval: |mut args| map(&mut args, "trim", |text| text.trim_matches(is_space).to_owned()),
     },
     FunctionSpec {
         name: "replace",
@@ -70,7 +71,7 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "strings.quote",
         overloads: &[("strings_quote", "(string) -> string")],
-        eval: |args| map(&args, "strings.quote", quote_named),
+        eval: |mut args| map(&mut args, "strings.quote", quote_named),
     },
 ];
 
@@ -79,9 +80,13 @@ fn is_space(sign: char) -> bool {
     sign.is_whitespace()
 }
 
-fn map<'a>(args: &Args<'_, 'a>, name: &str, change: impl Fn(&str) -> String) -> Result<'a> {
+/// A function whose result is at most twice as long as the text.
+fn map<'a>(args: &mut Args<'_, 'a>, name: &str, change: impl Fn(&str) -> String) -> Result<'a> {
     match &args.values[0] {
-        Value::String(text) => Ok(Value::string(change(text))),
+        Value::String(text) => {
+            args.work.build(text.len())?;
+            Ok(Value::string(change(text)))
+        }
         _ => no_overload(name, args.values),
     }
 }
@@ -106,6 +111,7 @@ fn char_at<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let (Value::String(text), Value::Int(index)) = (&args.values[0], &args.values[1]) else {
         return no_overload("charAt", args.values);
     };
+    args.work.read(text.len())?;
     let start = offset(text, *index).ok_or_else(|| out_of_range(*index))?;
     let sign = text[start..].chars().next();
     Ok(Value::string(sign.map_or_else(String::new, String::from)))
@@ -124,6 +130,7 @@ fn substring<'a>(args: Args<'_, 'a>) -> Result<'a> {
             "invalid substring range. start: {start}, end: {end}"
         )));
     }
+    args.work.build(text.len())?;
     let from = offset(text, start).ok_or_else(|| out_of_range(start))?;
     let to = match end {
         Some(end) => offset(text, end).ok_or_else(|| out_of_range(end))?,
@@ -191,11 +198,16 @@ fn join<'a>(args: Args<'_, 'a>) -> Result<'a> {
     };
     let mut joined = String::new();
     for (index, element) in list.iter().enumerate() {
+        args.work.spend(1)?;
         if index > 0 {
+            args.work.build(separator.len())?;
             joined.push_str(separator);
         }
         match element? {
-            Value::String(text) => joined.push_str(&text),
+            Value::String(text) => {
+                args.work.build(text.len())?;
+                joined.push_str(&text);
+            }
             _ => return no_overload("join", args.values),
         }
     }
@@ -215,21 +227,12 @@ fn replace<'a>(args: Args<'_, 'a>) -> Result<'a> {
     };
     let times = usize::try_from(times).unwrap_or(usize::MAX);
     // The product of sizes is not in the cost: a replacement for every character can be large.
-    let replacements = times.min(if old.is_empty() {
-        text.chars().count() + 1
-    } else {
-        text.len() / old.len()
-    });
+    args.work.read(text.len())?;
+    let replacements = text.matches(&**old).take(times).count();
     args.work
-        .spend((replacements as u64).saturating_mul(new.len() as u64) / 64)?;
-    if replacements.saturating_mul(new.len()) > MAX_TEXT {
-        return Err(EvalError::new("the replaced text is too large"));
-    }
+        .build(text.len().saturating_add(replacements.saturating_mul(new.len())))?;
     Ok(Value::string(text.replacen(&**old, new, times)))
 }
-
-/// The greatest text that `replace` makes, far above what a request can hold.
-const MAX_TEXT: usize = 64 << 20;
 
 fn split<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let (text, separator, limit) = match &args.values[..] {
@@ -241,6 +244,10 @@ fn split<'a>(args: Args<'_, 'a>) -> Result<'a> {
     if limit == 0 {
         return Ok(Value::list(Vec::new()));
     }
+    args.work.read(text.len())?;
+    let count = text.matches(&**separator).take(limit).count().saturating_add(1);
+    args.work
+        .build(text.len().saturating_add(count.saturating_mul(TEXT_BYTES)))?;
     let parts: Vec<_> = if separator.is_empty() {
         let mut rest: &str = text;
         let mut parts = Vec::new();

@@ -1,13 +1,14 @@
 //! URLs, as Go's `net/url` reads them.
 
-use std::{any::Any, fmt::Write};
+use std::{any::Any, collections::HashMap, fmt::Write};
 
 use super::{Result, no_overload};
 use crate::{
     EvalError, Type, Value,
+    budget::{TEXT_BYTES, Work},
     function::{Args, FunctionSpec},
     go_format::quote,
-    map::Map,
+    map::{Entries, Map},
     value::Opaque,
 };
 
@@ -64,41 +65,44 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "getScheme",
         overloads: &[("url_get_scheme", "URL.() -> string")],
-        eval: |args| part(&args, "getScheme", |url| url.scheme.clone()),
+        eval: |mut args| part(&mut args, "getScheme", |url| url.scheme.clone()),
     },
     FunctionSpec {
         name: "getHost",
         overloads: &[("url_get_host", "URL.() -> string")],
-        eval: |args| part(&args, "getHost", |url| url.host.clone()),
+        eval: |mut args| part(&mut args, "getHost", |url| url.host.clone()),
     },
     FunctionSpec {
         name: "getHostname",
         overloads: &[("url_get_hostname", "URL.() -> string")],
-        eval: |args| part(&args, "getHostname", |url| split_host(&url.host).0.to_owned()),
+        eval: |mut args| part(&mut args, "getHostname", |url| split_host(&url.host).0.to_owned()),
     },
     FunctionSpec {
         name: "getPort",
         overloads: &[("url_get_port", "URL.() -> string")],
-        eval: |args| part(&args, "getPort", |url| split_host(&url.host).1.to_owned()),
+        eval: |mut args| part(&mut args, "getPort", |url| split_host(&url.host).1.to_owned()),
     },
     FunctionSpec {
         name: "getEscapedPath",
         overloads: &[("url_get_escaped_path", "URL.() -> string")],
-        eval: |args| part(&args, "getEscapedPath", |url| escaped_path(&url.path)),
+        eval: |mut args| part(&mut args, "getEscapedPath", |url| escaped_path(&url.path)),
     },
     FunctionSpec {
         name: "getQuery",
         overloads: &[("url_get_query", "URL.() -> map(string, list(string))")],
         eval: |args| match args.values[0].downcast::<Url>() {
-            Some(url) => query(&url.query),
+            Some(url) => query(&url.query, args.work),
             None => no_overload("getQuery", args.values),
         },
     },
 ];
 
-fn part<'a>(args: &Args<'_, 'a>, name: &str, part: impl Fn(&Url) -> String) -> Result<'a> {
+fn part<'a>(args: &mut Args<'_, 'a>, name: &str, part: impl Fn(&Url) -> String) -> Result<'a> {
     match args.values[0].downcast::<Url>() {
-        Some(url) => Ok(Value::string(part(url))),
+        Some(url) => {
+            args.work.build(url.text.len())?;
+            Ok(Value::string(part(url)))
+        }
         None => no_overload(name, args.values),
     }
 }
@@ -273,7 +277,9 @@ fn escaped_path(path: &str) -> String {
     text
 }
 
-fn query<'a>(query: &str) -> Result<'a> {
+fn query<'a>(query: &str, work: &mut Work) -> Result<'a> {
+    work.build(query.len())?;
+    let mut places: HashMap<String, usize> = HashMap::new();
     let mut parameters: Vec<(String, Vec<Value<'a>>)> = Vec::new();
     for pair in query.split('&') {
         if pair.is_empty() || pair.contains(';') {
@@ -283,15 +289,20 @@ fn query<'a>(query: &str) -> Result<'a> {
         let (Some(key), Some(value)) = (unescape(key), unescape(value)) else {
             continue;
         };
-        match parameters.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, values)) => values.push(Value::string(value)),
-            None => parameters.push((key, vec![Value::string(value)])),
+        work.build(2 * TEXT_BYTES)?;
+        match places.get(&key) {
+            Some(place) => parameters[*place].1.push(Value::string(value)),
+            None => {
+                places.insert(key.clone(), parameters.len());
+                parameters.push((key, vec![Value::string(value)]));
+            }
         }
     }
-    let entries = parameters
-        .into_iter()
-        .map(|(key, values)| (Value::string(key), Value::list(values)));
-    Ok(Value::Map(Map::from_entries(entries)))
+    let mut entries = Entries::default();
+    for (key, values) in parameters {
+        entries.insert(Value::string(key), Value::list(values), work)?;
+    }
+    Ok(Value::Map(Map::from(entries)))
 }
 
 fn unescape(text: &str) -> Option<String> {

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::{Node, Reason, Rule, field_path};
 use crate::{
-    Env, Program, Schema, Type,
+    CompileBudget, Env, Program, Schema, Type,
     issue::Issues,
     schema::{
         MAX_REQUEST, MAX_SCHEMA_DEPTH, SchemaKind, item_type_name, property_type_name, value_type_name,
@@ -22,9 +22,6 @@ const NO_TYPE: &str = "unable to convert structural schema to CEL declarations";
 /// The greatest size of all errors of a schema: an expression may be large, and is quoted in each of its errors.
 const MAX_ERROR_BYTES: usize = 8 << 20;
 
-/// The greatest memory of all compiled patterns of a schema.
-const MAX_PATTERN_BYTES: usize = 64 << 20;
-
 /// Compiles the rules of a schema; `None` if it has none.
 pub(super) fn compile(document: &Json, is_root: bool) -> Option<Node> {
     if !has_rules(document, 0) {
@@ -34,7 +31,7 @@ pub(super) fn compile(document: &Json, is_root: bool) -> Option<Node> {
         env: Env::kubernetes(),
         roots: 0,
         error_bytes: 0,
-        pattern_bytes: 0,
+        budget: CompileBudget::default(),
     };
     let schema = if is_root {
         Schema::from_openapi_root(document, ROOT_TYPE)
@@ -89,7 +86,8 @@ struct Compiler {
     /// The number of parts that became roots of their own.
     roots: usize,
     error_bytes: usize,
-    pattern_bytes: usize,
+    /// Of all rules together.
+    budget: CompileBudget,
 }
 
 impl Compiler {
@@ -132,6 +130,8 @@ impl Compiler {
             Known::No | Known::Failed => None,
         };
         let compiled = place.map(|place| self.rules(document, rules, place));
+        let mut parts = properties.iter().map(|(_, part)| part);
+        let mut parts = parts.by_ref().chain(items.iter()).chain(values.iter());
         Some(Node {
             type_name: document
                 .get("type")
@@ -142,6 +142,7 @@ impl Compiler {
             hidden,
             max_cardinality: place.map_or(0, |place| MAX_REQUEST / (place.schema.min_serialized_size() + 1)),
             schema: place.map(|place| place.schema.clone()),
+            is_deep: compiled.iter().flatten().any(Rule::is_deep) || parts.any(|part| part.is_deep),
             uses_old_self: compiled.iter().flatten().any(|rule| rule.uses_old_self),
             rules: compiled.unwrap_or_default(),
             properties,
@@ -242,14 +243,8 @@ impl Compiler {
         place: &Place,
         texts: &Texts,
     ) -> Result<Program, Box<str>> {
-        let failed = match env.compile(text) {
-            Ok(program) if *program.result_type() == texts.type_ => {
-                self.pattern_bytes = self.pattern_bytes.saturating_add(program.pattern_bytes());
-                if self.pattern_bytes <= MAX_PATTERN_BYTES {
-                    return Ok(program);
-                }
-                format!("{}the patterns of this schema are too large", texts.instantiation)
-            }
+        let failed = match env.compile_within(text, &mut self.budget) {
+            Ok(program) if *program.result_type() == texts.type_ => return Ok(program),
             Ok(_) => texts.wrong_type.to_owned(),
             Err(issues) => self.describe(issues, place, texts),
         };

@@ -26,7 +26,7 @@ use serde_json::Value as Json;
 
 pub use violation::{Reason, Violation};
 
-use crate::{PER_CALL_LIMIT, Program, Schema};
+use crate::{Budget, PER_CALL_LIMIT, Program, Schema};
 use correlation::Shape;
 
 /// kube-apiserver's limit of the cost of all rules for one object.
@@ -161,6 +161,10 @@ pub struct Validation<'a> {
     pub call_limit: u64,
     /// Ends the validation soon after it becomes true. By default there is none.
     pub cancel: Option<Arc<AtomicBool>>,
+    /// What all rules may use of a budget that they share with other evaluations, such as those of the same request. By
+    /// default there is none; the rules have [`DEFAULT_STEPS`](crate::DEFAULT_STEPS) together, and each has
+    /// [`DEFAULT_BYTES`](crate::DEFAULT_BYTES).
+    pub shared: Option<Budget>,
 }
 
 impl<'a> Validation<'a> {
@@ -174,6 +178,7 @@ impl<'a> Validation<'a> {
             budget: PER_OBJECT_LIMIT,
             call_limit: PER_CALL_LIMIT,
             cancel: None,
+            shared: None,
         }
     }
 
@@ -209,6 +214,8 @@ struct Node {
     /// The part is not visible from its parent, whose walk leaves it out.
     hidden: bool,
     max_cardinality: u64,
+    /// Whether any rule in or below the part needs a large stack.
+    is_deep: bool,
     /// Whether any of the rules uses `oldSelf`, so that messages may, too.
     uses_old_self: bool,
     rules: Vec<Rule>,
@@ -264,6 +271,13 @@ impl Rule {
     /// Whether the expression uses `oldSelf`.
     pub const fn uses_old_self(&self) -> bool {
         self.uses_old_self
+    }
+
+    /// Whether an evaluation needs a large stack.
+    fn is_deep(&self) -> bool {
+        let programs = [&self.program, &self.message_program];
+        let mut programs = programs.into_iter().flatten().flatten();
+        programs.any(Program::is_deep)
     }
 
     /// The compiled expression.

@@ -9,7 +9,7 @@ use super::{
     correlation::{Comparison, OldItems, Pair, Shape},
 };
 use crate::{
-    EvalError, EvalErrorKind, Program, Value, go_format,
+    DEFAULT_BYTES, DEFAULT_STEPS, EvalError, EvalErrorKind, Program, Value, deep, go_format,
     program::{Evaluation, Limits},
 };
 
@@ -20,9 +20,6 @@ pub(super) const OLD_SELF: usize = 1;
 /// kube-apiserver's limit of a computed message.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
-/// The greatest number of steps that cost nothing. The budget ends all other validations earlier.
-const MAX_STEPS: u64 = 100_000_000;
-
 /// What an evaluation counts for, even if it costs nothing.
 const EVALUATION_STEPS: u64 = 10;
 
@@ -31,12 +28,31 @@ const MAX_VIOLATION_BYTES: usize = 4 << 20;
 
 /// Validates a value with the rules of a part of a schema.
 pub(super) fn validate(node: &Node, shape: Option<&Shape>, validation: &Validation<'_>) -> Outcome {
+    // Once for all values that have the rules.
+    let validate = || validate_here(node, shape, validation);
+    let validated = if node.is_deep {
+        deep::with_large_stack(validate)
+    } else {
+        Ok(validate())
+    };
+    validated.unwrap_or_else(|error| {
+        let why = format!("cannot start a thread to evaluate the rules: {error}");
+        Outcome {
+            violations: vec![Violation::of_type(node, &Path::Root(validation.path), why)],
+            ..Outcome::default()
+        }
+    })
+}
+
+fn validate_here(node: &Node, shape: Option<&Shape>, validation: &Validation<'_>) -> Outcome {
     let mut walk = Walk {
         budget: validation.budget,
         limits: Limits {
             cost: validation.call_limit,
-            steps: MAX_STEPS,
+            steps: DEFAULT_STEPS,
+            bytes: DEFAULT_BYTES,
             cancel: validation.cancel.clone(),
+            shared: validation.shared.clone(),
         },
         comparison: Comparison::default(),
         violation_bytes: 0,
@@ -186,14 +202,16 @@ impl Walk {
         ControlFlow::Continue(())
     }
 
-    /// Counts steps that cost nothing.
+    /// Counts steps of the walk itself.
     fn spend(&mut self, steps: u64, node: &Node, path: &Path<'_>) -> ControlFlow<()> {
+        let shared = self.limits.shared.as_ref();
+        let is_left = shared.is_none_or(|shared| shared.take_steps(steps));
         match self.limits.steps.checked_sub(steps) {
-            Some(left) => {
+            Some(left) if is_left => {
                 self.limits.steps = left;
                 ControlFlow::Continue(())
             }
-            None => self.stop(
+            _ => self.stop(
                 node,
                 path,
                 "validation took too long, no further validation rules will be run",
@@ -244,7 +262,9 @@ impl Walk {
         let variables = values.of_rule(rule.optional_old_self && node.uses_old_self);
         let evaluation = values.evaluate(program, variables, &self.limits);
         let (verdict, cost, steps) = (verdict(evaluation.value), evaluation.cost, evaluation.steps);
-        self.spend(steps.saturating_add(EVALUATION_STEPS), node, path)?;
+        // A shared budget has paid for these already.
+        self.limits.steps = self.limits.steps.saturating_sub(steps);
+        self.spend(EVALUATION_STEPS, node, path)?;
         match self.budget.checked_sub(cost) {
             Some(left) => self.budget = left,
             None => return self.out_of_budget(node, path),
@@ -485,6 +505,7 @@ impl<'a> Values<'a> {
                     value: Err(error.clone()),
                     cost: 0,
                     steps: 0,
+                    bytes: 0,
                 };
             }
         }
