@@ -1,5 +1,7 @@
 //! Formats values like Go, because the real server's messages quote them.
 
+use std::fmt::Write;
+
 use serde_json::Value;
 use windlass_api::field_error::format_number;
 
@@ -56,15 +58,17 @@ pub(crate) fn quoted(text: &str) -> String {
             '\t' => quoted.push_str("\\t"),
             '\'' => quoted.push('\''),
             '"' | '\\' => quoted.extend(['\\', letter]),
-            '\0'..='\u{1f}' | '\u{7f}' => quoted.push_str(&format!("\\x{:02x}", u32::from(letter))),
+            '\0'..='\u{1f}' | '\u{7f}' => {
+                let _ = write!(quoted, "\\x{:02x}", u32::from(letter));
+            }
             // What Rust escapes is not printable either.
             _ if letter.escape_debug().len() > 1 => {
                 let code = u32::from(letter);
-                quoted.push_str(&if code > 0xffff {
-                    format!("\\U{code:08x}")
+                let _ = if code > 0xffff {
+                    write!(quoted, "\\U{code:08x}")
                 } else {
-                    format!("\\u{code:04x}")
-                });
+                    write!(quoted, "\\u{code:04x}")
+                };
             }
             _ => quoted.push(letter),
         }

@@ -1,13 +1,13 @@
 //! Evaluates the expressions of a policy for one request: values, lazy variables, and the cost budget.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
 use serde_json::Value as Json;
-use windlass_cel::{Check, EvalError, LazyFields, Limits, Value, authorizer};
+use windlass_cel::{Budget, Check, EvalError, LazyFields, Limits, Value, authorizer};
 
 use super::{
     authorizer::RequestAuthorizer,
@@ -40,17 +40,29 @@ const OUT_OF_BUDGET: &str =
 #[error("{OUT_OF_BUDGET}")]
 pub(crate) struct OutOfBudget;
 
-/// What the expressions of a request have cost in a stage.
+/// What the expressions of a request have cost in a stage, and the work and memory that are left for them beyond the cost.
 #[derive(Debug, Default)]
-pub(crate) struct RequestCost(AtomicU64);
+pub(crate) struct RequestCost {
+    spent: AtomicU64,
+    /// Made for the first expression, which most requests do not have.
+    left: OnceLock<Budget>,
+}
 
 impl RequestCost {
     fn spend(&self, cost: u64) -> Result<(), OutOfBudget> {
-        let before = self.0.fetch_add(cost, Ordering::Relaxed);
+        let before = self.spent.fetch_add(cost, Ordering::Relaxed);
         if before.saturating_add(cost) > REQUEST_BUDGET {
             return Err(OutOfBudget);
         }
         Ok(())
+    }
+
+    /// The limits of the next evaluation.
+    fn limits(&self) -> Limits {
+        Limits {
+            shared: Some(self.left.get_or_init(Budget::default).clone()),
+            ..Limits::default()
+        }
     }
 
     /// Counts a parameter of this size, which is decoded.
@@ -59,7 +71,7 @@ impl RequestCost {
     }
 
     fn is_spent(&self, more: u64) -> bool {
-        self.0.load(Ordering::Relaxed).saturating_add(more) > REQUEST_BUDGET
+        self.spent.load(Ordering::Relaxed).saturating_add(more) > REQUEST_BUDGET
     }
 }
 
@@ -70,7 +82,7 @@ pub(crate) struct Slowness(AtomicU64);
 impl Slowness {
     pub(crate) fn record(&self, cost: &RequestCost) {
         self.0
-            .fetch_max(cost.0.load(Ordering::Relaxed), Ordering::Relaxed);
+            .fetch_max(cost.spent.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     pub(crate) fn is_slow(&self) -> bool {
@@ -200,7 +212,7 @@ impl<'v, 'a> Evaluation<'v, 'a> {
         };
         self.variables.most.store(self.remaining, Ordering::Relaxed);
         let lazy = (self.variables.slot, &self.variables as &dyn LazyFields<'a>);
-        let result = program.evaluate_lazily(self.values, lazy, &Limits::default());
+        let result = program.evaluate_lazily(self.values, lazy, &self.request.limits());
         self.spend(self.variables.cost.swap(0, Ordering::Relaxed))?;
         self.spend(result.cost)?;
         Ok(result
@@ -256,7 +268,7 @@ impl<'a> LazyFields<'a> for LazyVariables<'_, 'a> {
         let value = match &self.variables.expressions[index].program {
             Ok(program) => {
                 let lazy = (self.slot, self as &dyn LazyFields<'a>);
-                let result = program.evaluate_lazily(self.values, lazy, &Limits::default());
+                let result = program.evaluate_lazily(self.values, lazy, &self.request.limits());
                 self.cost.fetch_add(result.cost, Ordering::Relaxed);
                 result.value.map_err(|error| {
                     EvalError::new(format!("composited variable {name:?} fails to evaluate: {error}"))
@@ -339,6 +351,41 @@ mod tests {
             assert!((1..20).contains(&more), "{more}");
             assert_eq!(request.spend_on_param(16), Err(OutOfBudget));
         }
+    }
+
+    /// A variable stays until the request ends, and costs a tenth of its size.
+    #[test]
+    fn variables_of_a_request_share_their_memory() {
+        let mut variables = vec![json!({"name": "v0", "expression": "'0123456789abcdef'"})];
+        let names = (1..40).map(|index| (format!("v{index}"), (index - 1).min(18)));
+        variables.extend(names.map(|(name, half)| {
+            let expression = format!("variables.v{half} + variables.v{half}");
+            json!({"name": name, "expression": expression})
+        }));
+        let validations = (0..40).map(|index| json!({"expression": format!("variables.v{index} != ''")}));
+        let spec = json!({"variables": variables, "validations": validations.collect::<Vec<_>>()});
+        let programs = PolicyPrograms::compile(&spec, PolicyKind::Validating);
+        let values = [const { Value::Null }; 5];
+        let request = RequestCost::default();
+        let mut evaluation = Evaluation::new(&programs, &values, u64::MAX, &request);
+        let mut results = programs.validations.iter().map(|one| evaluation.evaluate(one));
+        let held = results
+            .by_ref()
+            .take_while(|result| matches!(result, Ok(Ok(_))))
+            .count();
+        // The first 20 take 16 MB, each of the others 8 MB.
+        assert!((20..30).contains(&held), "{held}");
+        assert!(results.all(|result| matches!(result, Ok(Err(_)))));
+    }
+
+    #[test]
+    fn expressions_of_a_policy_share_a_compile_budget() {
+        let expression = r"object.name.matches('\\pL{20}')";
+        let validations = vec![json!({"expression": expression}); 100];
+        let programs = PolicyPrograms::compile(&json!({"validations": validations}), PolicyKind::Validating);
+        let mut compiled = programs.validations.iter().map(|one| &one.program);
+        assert!(compiled.next().is_some_and(Result::is_ok));
+        assert!(compiled.last().is_some_and(Result::is_err));
     }
 
     #[test]

@@ -7,10 +7,10 @@
 //!   object  oldObject  namespaceObject  request  (params)  (variables)  (authorizer  authorizer.requestResource)
 //! ```
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{cell::RefCell, collections::HashMap, sync::LazyLock};
 
 use serde_json::Value;
-use windlass_cel::{Env, Program, Type};
+use windlass_cel::{CompileBudget, Env, Program, Type};
 
 use super::policies::PolicyKind;
 
@@ -219,15 +219,22 @@ fn variable_type(type_: &Type) -> Type {
     }
 }
 
-/// Compiles an expression that must evaluate to something.
-pub(crate) fn compile(env: &Env, text: &str, expected: Expected) -> Result<Program, CompileError> {
-    let program = env.compile(text).map_err(|issues| {
-        if issues.is_instantiation() {
-            CompileError::Internal(format!("program instantiation failed: {issues}"))
-        } else {
-            CompileError::Invalid(format!("compilation failed: {issues}"))
-        }
-    })?;
+/// Compiles an expression that must evaluate to something. The expressions of a policy share a budget.
+pub(crate) fn compile(
+    env: &Env,
+    text: &str,
+    expected: Expected,
+    budget: &RefCell<CompileBudget>,
+) -> Result<Program, CompileError> {
+    let program = env
+        .compile_within(text, &mut budget.borrow_mut())
+        .map_err(|issues| {
+            if issues.is_instantiation() {
+                CompileError::Internal(format!("program instantiation failed: {issues}"))
+            } else {
+                CompileError::Invalid(format!("compilation failed: {issues}"))
+            }
+        })?;
     let found = program.result_type();
     let (fits, wanted) = match expected {
         Expected::Any => (true, ""),
@@ -270,10 +277,10 @@ pub(crate) struct Expression {
 }
 
 impl Expression {
-    fn compile(env: &Env, text: &str, expected: Expected) -> Self {
+    fn compile(env: &Env, text: &str, expected: Expected, budget: &RefCell<CompileBudget>) -> Self {
         Self {
             text: text.into(),
-            program: compile(env, text, expected).map_err(|error| error.message().to_owned()),
+            program: compile(env, text, expected, budget).map_err(|error| error.message().to_owned()),
         }
     }
 }
@@ -323,11 +330,12 @@ impl PolicyPrograms {
             authorizer: false,
             ..features
         });
+        let budget = &RefCell::default();
         let mut variables = Variables::default();
         let mut depths: Vec<usize> = Vec::new();
         for (index, variable) in items(spec, "variables").enumerate().take(MAX_VARIABLES) {
             let name = text(&variable["name"]);
-            let expression = Expression::compile(&env, text(&variable["expression"]), Expected::Any);
+            let expression = Expression::compile(&env, text(&variable["expression"]), Expected::Any, budget);
             let mut depth = 1;
             if let Ok(program) = &expression.program {
                 program.visit_fields_of(features.variables_slot(), &mut |field| {
@@ -349,7 +357,7 @@ impl PolicyPrograms {
         let has_duplicates = variables.by_name.len() < variables.names.len();
         let compile_all = |env: &Env, list: &str, key: &str, expected| -> Vec<Expression> {
             let all = items(spec, list);
-            all.map(|one| Expression::compile(env, text(&one[key]), expected))
+            all.map(|one| Expression::compile(env, text(&one[key]), expected, budget))
                 .collect()
         };
         let is_validating = kind == PolicyKind::Validating;
@@ -357,12 +365,12 @@ impl PolicyPrograms {
         if !is_validating {
             env.enable_mutations();
             for mutation in items(spec, "mutations") {
-                mutations.push(Mutation::compile(&env, mutation));
+                mutations.push(Mutation::compile(&env, mutation, budget));
             }
         }
         let messages = items(spec, "validations").map(|validation| {
             let message = text(&validation["messageExpression"]);
-            (!message.is_empty()).then(|| Expression::compile(&message_env, message, Expected::Text))
+            (!message.is_empty()).then(|| Expression::compile(&message_env, message, Expected::Text, budget))
         });
         Self {
             features,
@@ -379,9 +387,10 @@ impl PolicyPrograms {
 }
 
 impl Mutation {
-    fn compile(env: &Env, mutation: &Value) -> Self {
-        let expression =
-            |key: &str, expected| Expression::compile(env, text(&mutation[key]["expression"]), expected);
+    fn compile(env: &Env, mutation: &Value, budget: &RefCell<CompileBudget>) -> Self {
+        let expression = |key: &str, expected| {
+            Expression::compile(env, text(&mutation[key]["expression"]), expected, budget)
+        };
         if mutation["patchType"] == "JSONPatch" {
             Self::JsonPatch(expression("jsonPatch", Expected::Patches))
         } else {

@@ -1,7 +1,7 @@
 //! Compares the expressions of policies with what kube-apiserver's own tests recorded, if `WINDLASS_CEL_CASES` names the
 //! folder (`hack/cel`).
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{cell::RefCell, collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use parking_lot::Mutex;
 use serde_json::Value as Json;
@@ -70,7 +70,7 @@ fn expressions_compile_as_in_kube_apiserver() {
         ..Features::default()
     });
     for (expression, expected, wanted) in ours {
-        let result = compile(&env, expression, expected).map(drop);
+        let result = compile(&env, expression, expected, &RefCell::default()).map(drop);
         let message = result.as_ref().map_err(CompileError::message);
         assert_eq!(message.copied(), wanted, "{expression}");
     }
@@ -105,7 +105,7 @@ fn expressions_compile_as_in_kube_apiserver() {
             mutations: is("hasPatchTypes"),
         });
         compared += 1;
-        let ours = compile(&env, expression, expected);
+        let ours = compile(&env, expression, expected, &RefCell::default());
         let detail = ours.as_ref().err().map_or("", |error| error.message());
         if detail != text(&case["error"]["detail"]) {
             different.insert(format!(

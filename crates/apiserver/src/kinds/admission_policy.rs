@@ -1,10 +1,10 @@
 //! Admission policies and their bindings: defaults, and validation, which compiles the expressions.
 
-use std::collections::HashSet;
+use std::{cell::RefCell, collections::HashSet};
 
 use serde_json::Value;
 use windlass_api::naming;
-use windlass_cel::Env;
+use windlass_cel::{CompileBudget, Env};
 
 use super::{
     admission_policy_cells,
@@ -300,6 +300,8 @@ struct Compilers {
     messages: Env,
     /// Of match conditions, which have no variables.
     conditions: Env,
+    /// Of all expressions together.
+    budget: RefCell<CompileBudget>,
 }
 
 impl Compilers {
@@ -322,19 +324,20 @@ impl Compilers {
                 variables: false,
                 ..features
             }),
+            budget: RefCell::default(),
         }
     }
 }
 
 /// Compiles an expression, and adds an error if it does not compile.
 fn check_expression(
-    env: &Env,
+    (env, budget): (&Env, &RefCell<CompileBudget>),
     expression: &str,
     expected: Expected,
     path: &FieldPath<'_>,
     errors: &mut ErrorList,
 ) {
-    match compile(env, expression, expected) {
+    match compile(env, expression, expected, budget) {
         Ok(_) => {}
         Err(error) => add_compile_error(error, expression, path, errors),
     }
@@ -456,6 +459,7 @@ pub(super) fn check_match_conditions(
             Problem::TooMany(conditions.len(), MAX_MATCH_CONDITIONS as u64),
         );
     }
+    let budget = &RefCell::default();
     let mut names = HashSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
@@ -463,7 +467,8 @@ pub(super) fn check_match_conditions(
         if expression.is_empty() {
             errors.required(path.child("expression"), "");
         } else {
-            check_expression(env, expression, Expected::Bool, &path.child("expression"), errors);
+            let place = path.child("expression");
+            check_expression((env, budget), expression, Expected::Bool, &place, errors);
         }
         let name = text(&condition["name"]);
         if errors.require(path.child("name"), &condition["name"]) {
@@ -498,7 +503,7 @@ fn check_variables(
             errors.required(place, "expression is not specified");
             continue;
         }
-        let program = match compile(&compilers.env, expression, Expected::Any) {
+        let program = match compile(&compilers.env, expression, Expected::Any, &compilers.budget) {
             Ok(program) => Some(program),
             Err(error) => {
                 add_compile_error(error, expression, &place, errors);
@@ -571,7 +576,7 @@ fn check_audit_expression(
     } else if trimmed.len() > MAX_AUDIT_EXPRESSION_BYTES {
         let why = format!("must not exceed {MAX_AUDIT_EXPRESSION_BYTES} bytes in length");
         errors.required(path, &why);
-    } else if let Err(error) = compile(&compilers.env, trimmed, Expected::TextOrNull) {
+    } else if let Err(error) = compile(&compilers.env, trimmed, Expected::TextOrNull, &compilers.budget) {
         add_compile_error(error, expression, path, errors);
     }
 }
@@ -583,13 +588,25 @@ fn check_validation(validation: &Value, compilers: &Compilers, path: &FieldPath<
         errors.required(path.child("expression"), "expression is not specified");
     } else {
         let place = path.child("expression");
-        check_expression(&compilers.env, expression, Expected::Bool, &place, errors);
+        check_expression(
+            (&compilers.env, &compilers.budget),
+            expression,
+            Expected::Bool,
+            &place,
+            errors,
+        );
     }
     let place = path.child("messageExpression");
     if !evaluated.is_empty() && evaluated.trim().is_empty() {
         errors.invalid(place, evaluated, "must be non-empty if specified");
     } else if !evaluated.is_empty() {
-        check_expression(&compilers.messages, evaluated, Expected::Text, &place, errors);
+        check_expression(
+            (&compilers.messages, &compilers.budget),
+            evaluated,
+            Expected::Text,
+            &place,
+            errors,
+        );
     }
     if !message.is_empty() && message.trim().is_empty() {
         errors.invalid(path.child("message"), message, "must be non-empty if specified");
@@ -626,7 +643,13 @@ fn check_mutations(mutations: &[Value], compilers: &Compilers, path: &FieldPath<
             if expression.is_empty() {
                 errors.required(place, "");
             } else {
-                check_expression(&compilers.env, expression, expected, &place, errors);
+                check_expression(
+                    (&compilers.env, &compilers.budget),
+                    expression,
+                    expected,
+                    &place,
+                    errors,
+                );
             }
         } else {
             let why = format!("must be specified when patchType is {kind}");

@@ -40,9 +40,10 @@ pub(super) fn of_binding(row: &Row<'_>) -> Vec<Value> {
 /// A label selector as Go prints it.
 fn label_selector_text(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
-    let labels: String = labels
+    let labels: Vec<_> = labels
         .map(|(key, value)| format!("{key}: {},", text(value)))
         .collect();
+    let labels = labels.concat();
     let requirements = list(&selector["matchExpressions"]).iter().map(|requirement| {
         let values: Vec<_> = list(&requirement["values"]).iter().map(text).collect();
         format!(

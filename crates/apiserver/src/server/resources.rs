@@ -54,7 +54,7 @@ impl Server {
     {
         let verb = Verb::from_request(&parts.method, target, info)?;
         if subresources::is_forwarded(&target.subresource) {
-            return Err(self.refuse_connection(target, "", info, caller).await);
+            return Err(Box::pin(self.refuse_connection(target, "", info, caller)).await);
         }
         let wanted = Encoding::of_response(&parts.headers, target, verb == Verb::Watch)?;
         let list = matches!(verb, Verb::List | Verb::DeleteCollection);
@@ -149,12 +149,15 @@ impl Server {
                 done => return done,
             };
             answers.drop_unread();
+            // Boxed, so that requests without webhooks are small.
             match status.take_missing() {
                 Some(Missing::Answers(calls)) => {
-                    webhooks.answer(calls, deadline, answers, &large_work).await;
+                    let answer = webhooks.answer(calls, deadline, answers, &large_work);
+                    Box::pin(answer).await;
                 }
                 Some(Missing::Converted(entries)) => {
-                    converted.push(entries.convert(webhooks, deadline, &large_work).await?);
+                    let convert = entries.convert(webhooks, deadline, &large_work);
+                    converted.push(Box::pin(convert).await?);
                 }
                 None => return Err(status),
             }

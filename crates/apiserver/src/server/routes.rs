@@ -151,7 +151,7 @@ impl Server {
             let marker = format!("/{name}/{subresource}");
             let start = info.path.find(&marker);
             let rest = start.map_or("", |start| &info.path[start + marker.len()..]);
-            return self.refuse_connection(&target, rest, info, caller).await;
+            return Box::pin(self.refuse_connection(&target, rest, info, caller)).await;
         }
         let refused = subresources::reject_forwarded(resource, subresource);
         refused.err().unwrap_or_else(Status::no_such_resource)
