@@ -22,13 +22,13 @@ use windlass_examples::{User, example};
 mod v1 {
     /// Desired state of a [`Site`].
     #[windlass::resource(group = "example.com", version = "v1", kind = "Site", namespaced)]
-    pub struct SiteSpec {
+    pub(crate) struct SiteSpec {
         /// The host.
-        pub host: String,
+        pub(crate) host: String,
         /// Replicas.
-        pub size: Option<u32>,
+        pub(crate) size: Option<u32>,
         /// Who is responsible.
-        pub owner: Option<String>,
+        pub(crate) owner: Option<String>,
     }
 }
 
@@ -36,13 +36,13 @@ mod v1 {
 mod v2 {
     /// Desired state of a [`Site`].
     #[windlass::resource(group = "example.com", version = "v2", kind = "Site", namespaced)]
-    pub struct SiteSpec {
+    pub(crate) struct SiteSpec {
         /// The host.
-        pub host: String,
+        pub(crate) host: String,
         /// Replicas. Default: two.
-        pub replicas: Option<u32>,
+        pub(crate) replicas: Option<u32>,
         /// Who is responsible. Default: who creates it.
-        pub owner: Option<String>,
+        pub(crate) owner: Option<String>,
     }
 }
 

@@ -385,7 +385,7 @@ mod tests {
         let programs = PolicyPrograms::compile(&json!({"validations": validations}), PolicyKind::Validating);
         let mut compiled = programs.validations.iter().map(|one| &one.program);
         assert!(compiled.next().is_some_and(Result::is_ok));
-        assert!(compiled.last().is_some_and(Result::is_err));
+        assert!(compiled.next_back().is_some_and(Result::is_err));
     }
 
     #[test]

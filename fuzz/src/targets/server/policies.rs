@@ -84,15 +84,19 @@ impl Target for Policies {
             12 => "/change",
             _ => "/object",
         };
-        if rng.u8(..8) == 0 {
+        match rng.u8(..8) {
             // The expressions of another policy, about this one's objects.
-            for key in ["policy", "binding", "plural"] {
-                case[key] = donor[key].clone();
+            0 => {
+                for key in ["policy", "binding", "plural"] {
+                    case[key] = donor[key].clone();
+                }
             }
-        } else if rng.u8(..8) == 0 {
-            mutate_expression(&mut case, &donor, rng);
-        } else if let Some(node) = case.pointer_mut(pointer) {
-            tree::mutate(node, &donor, rng);
+            1 => mutate_expression(&mut case, &donor, rng),
+            _ => {
+                if let Some(node) = case.pointer_mut(pointer) {
+                    tree::mutate(node, &donor, rng);
+                }
+            }
         }
         tree::text(&case, rng).into_bytes()
     }
@@ -141,22 +145,11 @@ fn run_one(server: &TestServer, input: &[u8]) -> Result<Outcome, Violation> {
         return Ok(Outcome::default());
     };
     let text = |key: &str| case[key].as_str().unwrap_or_default();
-    let plural = match text("plural") {
-        plural @ ("validatingadmissionpolicies" | "mutatingadmissionpolicies") => plural,
-        _ => return Ok(Outcome::default()),
+    let plural @ ("validatingadmissionpolicies" | "mutatingadmissionpolicies") = text("plural") else {
+        return Ok(Outcome::default());
     };
     let Some(collection) = COLLECTIONS.iter().find(|known| **known == text("collection")) else {
         return Ok(Outcome::default());
-    };
-    let named = |object: &Value, name: &str| {
-        let mut object = object.clone();
-        if object.is_object() {
-            if !object["metadata"].is_object() {
-                object["metadata"] = json!({});
-            }
-            object["metadata"]["name"] = name.into();
-        }
-        object
     };
     let mut allocated = 0;
     let mut send = |method: &str, target: &str, headers: &[(&str, &str)], body: String| {
@@ -182,8 +175,8 @@ fn run_one(server: &TestServer, input: &[u8]) -> Result<Outcome, Violation> {
 
     let policies = format!("{GROUP_PATH}/{plural}");
     let bindings = format!("{GROUP_PATH}/{}bindings", plural.replace("policies", "policy"));
-    let policy = named(&case["policy"], NAME);
-    let mut binding = named(&case["binding"], NAME);
+    let policy = named(&case["policy"]);
+    let mut binding = named(&case["binding"]);
     if binding["spec"].is_object() {
         binding["spec"]["policyName"] = NAME.into();
     }
@@ -206,7 +199,7 @@ fn run_one(server: &TestServer, input: &[u8]) -> Result<Outcome, Violation> {
         object.delete()?;
         others.retain(|(path, name)| (path, &**name) != (collection, NAME));
     }
-    let response = send("POST", collection, &[], named(&case["object"], NAME).to_string())?;
+    let response = send("POST", collection, &[], named(&case["object"]).to_string())?;
     response.check_form()?;
     fingerprint = format!("{fingerprint} {}", response.digest());
     let is_success = response.is_success();
@@ -239,15 +232,7 @@ fn run_one(server: &TestServer, input: &[u8]) -> Result<Outcome, Violation> {
             stored.delete()?;
         }
     }
-    if object.exists() {
-        let stored = server.get(&format!("{collection}/{NAME}"), "application/json");
-        if mutate::depth(&stored.body) > MAX_DEPTH {
-            object.check_reads()?;
-        } else {
-            object.check()?;
-        }
-        object.delete()?;
-    }
+    remove_object(server, collection)?;
     for (path, name) in &others {
         StoredObject::new(server, path, name).delete()?;
     }
@@ -256,4 +241,31 @@ fn run_one(server: &TestServer, input: &[u8]) -> Result<Outcome, Violation> {
         fingerprint,
         allocated,
     })
+}
+
+/// The object with the name of the case's objects.
+fn named(object: &Value) -> Value {
+    let mut object = object.clone();
+    if object.is_object() {
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        object["metadata"]["name"] = NAME.into();
+    }
+    object
+}
+
+/// Checks the object that the policies were about, and deletes it.
+fn remove_object(server: &TestServer, collection: &str) -> Result<(), Violation> {
+    let object = StoredObject::new(server, collection, NAME);
+    if !object.exists() {
+        return Ok(());
+    }
+    let stored = server.get(&format!("{collection}/{NAME}"), "application/json");
+    if mutate::depth(&stored.body) > MAX_DEPTH {
+        object.check_reads()?;
+    } else {
+        object.check()?;
+    }
+    object.delete()
 }

@@ -1,7 +1,7 @@
 //! Responses of webhooks. An input is one or more HTTP responses, in the syntax of `request`; the first line says in which
 //! scene they are sent, and with which status code. The n-th call gets the n-th response, all further calls the last one.
 //!
-//! In a body, `{{uid}}` is the UID of the review, and `"{{objects}}"` the objects of a ConversionReview in the desired
+//! In a body, `{{uid}}` is the UID of the review, and `"{{objects}}"` the objects of a `ConversionReview` in the desired
 //! version. A patch may be written as JSON; it is sent in base64. A body with `content-encoding: gzip` is compressed.
 
 use std::{
@@ -386,7 +386,7 @@ impl Scene {
         base["metadata"] = json!({"name": NAME, "labels": {"webhook": webhook}, "annotations": {"a": "b"}});
         let mut changed = base.clone();
         changed["metadata"]["annotations"]["a"] = "changed".into();
-        let patch = json!({"metadata": {"annotations": {"a": "changed", "b": "added"}}}).to_string();
+        let merge_patch = json!({"metadata": {"annotations": {"a": "changed", "b": "added"}}}).to_string();
         let object = format!("{path}/{NAME}");
         let new = |value: &Value| {
             let mut value = value.clone();
@@ -414,7 +414,7 @@ impl Scene {
                 Draft::new("POST", path, json, generated.to_string())
             }
             "update" => Draft::new("PUT", &object, json, changed.to_string()),
-            "patch" => Draft::new("PATCH", &object, MERGE, patch),
+            "merge_patch" => Draft::new("PATCH", &object, MERGE, merge_patch),
             "apply" => Draft::new(
                 "PATCH",
                 &format!("{object}?fieldManager=fuzz&force=true"),
