@@ -91,6 +91,19 @@ pub trait Reconciler<Key = ObjectKey>: Send + Sync + 'static {
         let _ = (request, ctx, limit);
         std::future::ready(())
     }
+
+    /// Called instead of [`reconcile`](Self::reconcile) for an object of the controller's kind that does not decode, with a
+    /// [terminal](Error::terminal) error that says why, so that it can be reported where users look. Returns the error of
+    /// the reconcile. Default: the same error; a declarative controller reports it in the status.
+    fn undecodable(
+        &self,
+        request: Request<Key>,
+        ctx: Context<Key>,
+        error: Error,
+    ) -> impl Future<Output = Error> + Send {
+        let _ = (request, ctx);
+        std::future::ready(error)
+    }
 }
 
 impl<Key, F, Fut> Reconciler<Key> for F
@@ -122,6 +135,13 @@ pub(crate) trait ErasedReconciler<Key>: Send + Sync {
         ctx: Context<Key>,
         limit: Duration,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    fn undecodable_boxed(
+        &self,
+        request: Request<Key>,
+        ctx: Context<Key>,
+        error: Error,
+    ) -> Pin<Box<dyn Future<Output = Error> + Send + '_>>;
 }
 
 impl<Key: 'static, R: Reconciler<Key>> ErasedReconciler<Key> for R {
@@ -140,6 +160,15 @@ impl<Key: 'static, R: Reconciler<Key>> ErasedReconciler<Key> for R {
         limit: Duration,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.timed_out(request, ctx, limit))
+    }
+
+    fn undecodable_boxed(
+        &self,
+        request: Request<Key>,
+        ctx: Context<Key>,
+        error: Error,
+    ) -> Pin<Box<dyn Future<Output = Error> + Send + '_>> {
+        Box::pin(self.undecodable(request, ctx, error))
     }
 }
 

@@ -115,8 +115,11 @@ impl<Key: ReconcileKey> Worker<Key> {
         let (entry, active) = (self.tracker.track(number, run), self.metrics.start());
         // Includes the call itself: a closure may panic before it returns its future.
         let attempt = async {
-            if let Some(own) = &self.own_objects {
-                (own.check)(&request.key, &ctx.term.history).map_err(Error::terminal)?;
+            if let Some(own) = &self.own_objects
+                && let Err(error) = (own.check)(&request.key, &ctx.term.history)
+            {
+                let error = Error::terminal(error);
+                return Err(self.reconciler.undecodable_boxed(request, ctx, error).await);
             }
             self.reconciler.reconcile_boxed(request, ctx).await
         };

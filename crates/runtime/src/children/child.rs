@@ -14,7 +14,7 @@ use windlass_cache::{Cacheable, GroupVersionKind, ObjectKey, is_cluster_scoped};
 use super::{
     Parent,
     child_ref::{ChildId, ChildRef},
-    compare::{content, covers, fingerprint},
+    compare::{annotated_fingerprint, content, covers, fingerprint},
     error::ChildError,
     history::AppliedState,
 };
@@ -279,7 +279,7 @@ impl Parent<'_> {
                 ..owner
             }]
         });
-        let fingerprint = fingerprint(&serde_json::to_value(&wanted)?);
+        let fingerprint = annotated_fingerprint(serde_json::to_value(&wanted)?);
         let annotations = wanted.metadata.annotations.get_or_insert_default();
         annotations.insert(APPLIED_HASH_ANNOTATION.to_owned(), format!("{fingerprint:016x}"));
         Ok(wanted)

@@ -55,11 +55,45 @@ pub(super) fn fingerprint(value: &Value) -> u64 {
     })
 }
 
+/// Hash of a desired object for its annotation, which is readable for users who may not read a Secret: it has the names of a
+/// Secret's keys, and not their values. A short value would be found by trying all of them.
+pub(super) fn annotated_fingerprint(mut wanted: Value) -> u64 {
+    if wanted["apiVersion"] == "v1" && wanted["kind"] == "Secret" {
+        for part in ["data", "stringData"] {
+            let values = wanted.get_mut(part).and_then(Value::as_object_mut);
+            for value in values.into_iter().flat_map(Map::values_mut) {
+                if !value.is_null() {
+                    *value = Value::Bool(true);
+                }
+            }
+        }
+    }
+    fingerprint(&wanted)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn annotated_fingerprint_has_no_values_of_secrets() {
+        let object = |kind: &str, part: &str, value: Value| {
+            annotated_fingerprint(json!({"apiVersion": "v1", "kind": kind, part: {"pin": value}}))
+        };
+        for part in ["data", "stringData"] {
+            let secret = |value: Value| object("Secret", part, value);
+            assert_eq!(secret("4711".into()), secret("0000".into()));
+            assert_ne!(secret("4711".into()), secret(Value::Null));
+        }
+        let map = |value: &str| object("ConfigMap", "data", value.into());
+        assert_ne!(map("4711"), map("0000"));
+        let secret = |key: &str| {
+            annotated_fingerprint(json!({"apiVersion": "v1", "kind": "Secret", "data": {key: "eA=="}}))
+        };
+        assert_ne!(secret("pin"), secret("password"));
+    }
 
     #[test]
     fn covers_ignores_extra_fields_but_not_different_values() {

@@ -58,9 +58,9 @@ use kube::{
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
-use windlass_cache::{Cacheable, ObjectKey};
+use windlass_cache::{Cacheable, ObjectKey, Query};
 
-use self::{apply::StatusMode, failure::TimedOut};
+use self::{apply::StatusMode, failure::TimedOut, status::read_live};
 pub use self::{
     child::{APPLIED_HASH_ANNOTATION, CONTROLLER_LABEL},
     child_ref::ChildRef,
@@ -195,6 +195,8 @@ trait ParentObject: Send + Sync {
     fn meta(&self) -> &ObjectMeta;
     fn kind(&self) -> String;
     fn resource(&self) -> ApiResource;
+    /// Whether it is read without its type, into which it does not decode.
+    fn is_raw(&self) -> bool;
     fn object_ref(&self) -> ObjectReference;
     fn owner_ref(&self) -> Option<OwnerReference>;
     fn to_value(&self) -> Result<Value, serde_json::Error>;
@@ -211,6 +213,14 @@ trait ParentObject: Send + Sync {
 struct TypedParent<'a, K: Resource> {
     object: &'a K,
     kind: &'a K::DynamicType,
+    is_raw: bool,
+}
+
+impl<'a, K: Resource> TypedParent<'a, K> {
+    fn new(object: &'a K, kind: &'a K::DynamicType) -> Self {
+        let is_raw = false;
+        Self { object, kind, is_raw }
+    }
 }
 
 impl<K: Cacheable + Resource<DynamicType: Sync> + Serialize> ParentObject for TypedParent<'_, K> {
@@ -228,6 +238,10 @@ impl<K: Cacheable + Resource<DynamicType: Sync> + Serialize> ParentObject for Ty
 
     fn resource(&self) -> ApiResource {
         ApiResource::erase::<K>(self.kind)
+    }
+
+    fn is_raw(&self) -> bool {
+        self.is_raw
     }
 
     fn object_ref(&self) -> ObjectReference {
@@ -285,7 +299,7 @@ impl Context {
         K: Cacheable + Serialize + Resource<DynamicType: Clone + Default + Send + Sync>,
     {
         let kind = K::DynamicType::default();
-        let object = TypedParent { object, kind: &kind };
+        let object = TypedParent::new(object, &kind);
         let parent = Parent::new(&object, self);
         parent.apply_desired(desired, StatusMode::Imperative).await
     }
@@ -300,14 +314,12 @@ where
         let Some(object) = ctx.dynamic_lister::<K>(&self.kind)?.get(&request.key) else {
             return Ok(Action::done());
         };
-        let typed = TypedParent {
-            object: &*object,
-            kind: &self.kind,
-        };
+        let typed = TypedParent::new(&*object, &self.kind);
         let parent = Parent::new(&typed, &ctx);
         let calls = async {
             if object.meta().deletion_timestamp.is_some() {
                 self.finalize(Arc::clone(&object), &ctx).await?;
+                self.report_terminating(&ctx).await?;
                 return Ok(None);
             }
             if let Some((finalizer, _)) = &self.cleanup {
@@ -336,14 +348,61 @@ where
         let Some(object) = lister.ok().and_then(|lister| lister.get(&request.key)) else {
             return;
         };
-        let typed = TypedParent {
-            object: &*object,
-            kind: &self.kind,
-        };
+        let typed = TypedParent::new(&*object, &self.kind);
         let error = Parent::new(&typed, &ctx)
             .report_error(TimedOut(limit).into())
             .await;
         tracing::debug!(%error, "reported in the status");
+    }
+
+    async fn undecodable(&self, request: Request, ctx: Context, error: Error) -> Error {
+        // The object may have changed since, or be gone; then it is reconciled again.
+        let resource = ApiResource::erase::<K>(&self.kind);
+        let object = match read_live(&ctx, &resource, &request.key).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return error,
+            Err(unread) => return unread,
+        };
+        let text = serde_json::to_vec(&object).unwrap_or_default();
+        if decode::<K>(&text).is_ok() {
+            return error;
+        }
+        let raw = TypedParent {
+            object: &object,
+            kind: &resource,
+            is_raw: true,
+        };
+        self.learn_support(&ctx);
+        Parent::new(&raw, &ctx).report_error(error).await
+    }
+}
+
+impl<K, D> DesiredStateReconciler<K, D>
+where
+    K: Cacheable + Resource<DynamicType: Sync> + Serialize,
+{
+    /// Finds out whether the kind has conditions from an object that decodes.
+    fn learn_support(&self, ctx: &Context) {
+        let Ok(lister) = ctx.dynamic_lister::<K>(&self.kind) else {
+            return;
+        };
+        let mut objects = lister.list_cached(&Query::all()).into_iter();
+        if let Some(object) = objects.find_map(|object| object.object().ok()) {
+            let typed = TypedParent::new(&*object, &self.kind);
+            Parent::new(&typed, ctx).learn_support();
+        }
+    }
+
+    /// Ends the report of a cleanup that failed and has succeeded since, while others hold the object.
+    async fn report_terminating(&self, ctx: &Context) -> Result<(), Error> {
+        let Some(object) = ctx.dynamic_lister::<K>(&self.kind)?.get(&ctx.run.key) else {
+            return Ok(());
+        };
+        if object.meta().deletion_timestamp.is_none() {
+            return Ok(());
+        }
+        let typed = TypedParent::new(&*object, &self.kind);
+        Parent::new(&typed, ctx).report_terminating().await
     }
 }
 

@@ -91,6 +91,23 @@ impl Report {
         Self { precedence, ..report }
     }
 
+    /// Reason of `Ready` and `Reconciling` while an object is being deleted.
+    pub(super) const TERMINATING_REASON: &str = "Terminating";
+
+    /// The object is being deleted, and what the controller cleans up is gone.
+    pub(super) fn terminating() -> Self {
+        let message = "the object is being deleted; the cleanup is complete";
+        let update = |status: fn(&'static str, &'static str) -> ConditionUpdate, kind| {
+            status(kind, Self::TERMINATING_REASON).message(message)
+        };
+        Self {
+            ready: update(ConditionUpdate::false_, READY_CONDITION),
+            reconciling: Some(update(ConditionUpdate::true_, RECONCILING_CONDITION)),
+            stalled: None,
+            precedence: Precedence::Runtime,
+        }
+    }
+
     /// Some children are not as desired. There is at least one problem.
     pub(super) fn problems(problems: &[Problem], retry: Retry) -> Self {
         let mut errors = problems.iter().filter_map(Problem::error);

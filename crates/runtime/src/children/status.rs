@@ -6,10 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Resource as _,
     api::GetParams,
-    core::{DynamicObject, Request},
+    core::{ApiResource, DynamicObject, Request},
 };
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
+use windlass_cache::ObjectKey;
 use windlass_clock::Clock;
 
 use super::{
@@ -22,6 +23,7 @@ use super::{
 use crate::{
     conditions::{ConditionUpdate, Conditions as _, READY_CONDITION, STANDARD_CONDITIONS},
     error::Error,
+    reconcile::Context,
     writer::WriteError,
 };
 
@@ -280,18 +282,22 @@ impl Parent<'_> {
 
     /// Reads the live object, `None` if it is gone.
     async fn read_live(&self) -> Result<Option<DynamicObject>, Error> {
-        let request = Request::new(DynamicObject::url_path(
-            &self.object.resource(),
-            self.key.namespace(),
-        ));
-        let request = request
-            .get(self.key.name(), &GetParams::default())
-            .map_err(kube::Error::BuildRequest)?;
-        match self.ctx.client().request::<DynamicObject>(request).await {
-            Ok(live) => Ok(Some(live).filter(|live| live.metadata.uid == self.object.meta().uid)),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-            Err(error) => Err(error.into()),
+        let live = read_live(self.ctx, &self.object.resource(), &self.key).await?;
+        Ok(live.filter(|live| live.metadata.uid == self.object.meta().uid))
+    }
+
+    /// Replaces the report of a failure in the status of an object that is being deleted.
+    pub(super) async fn report_terminating(&self) -> Result<(), Error> {
+        let tells_failure = standard_conditions(&self.object.status()?)
+            .iter()
+            .any(|condition| {
+                condition.type_ != READY_CONDITION && condition.reason != Report::TERMINATING_REASON
+            });
+        if tells_failure {
+            let update = StatusUpdate::failure(Report::terminating(), Vec::new(), true);
+            self.write_status(update).await?;
         }
+        Ok(())
     }
 
     /// Whether the object does not exist any more. Without a status, a kind is not found, but the object is not named.
@@ -299,6 +305,23 @@ impl Parent<'_> {
         let details = error.status().and_then(|status| status.details.as_ref());
         error.is_uid_mismatch()
             || (error.is_not_found() && details.is_some_and(|details| details.name == self.key.name()))
+    }
+}
+
+/// Reads a live object, `None` if there is none.
+pub(super) async fn read_live(
+    ctx: &Context,
+    resource: &ApiResource,
+    key: &ObjectKey,
+) -> Result<Option<DynamicObject>, Error> {
+    let request = Request::new(DynamicObject::url_path(resource, key.namespace()));
+    let request = request
+        .get(key.name(), &GetParams::default())
+        .map_err(kube::Error::BuildRequest)?;
+    match ctx.client().request::<DynamicObject>(request).await {
+        Ok(live) => Ok(Some(live)),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

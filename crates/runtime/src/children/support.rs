@@ -36,7 +36,9 @@ impl Parent<'_> {
                 let Some(support) = self.probe_support(&base) else {
                     return Ok(none);
                 };
-                self.history.lock().set_support(kind, support);
+                if !self.object.is_raw() {
+                    self.history.lock().set_support(kind, support);
+                }
                 support
             }
         };
@@ -51,6 +53,18 @@ impl Parent<'_> {
                     observed_generation: has(OBSERVED_GENERATION),
                 })
             }
+        }
+    }
+
+    /// Finds out which fields the kind's type keeps, if it is not known yet.
+    pub(super) fn learn_support(&self) {
+        let kind = self.object.kind();
+        if self.history.lock().support(&kind).is_some() {
+            return;
+        }
+        let base = self.object.status().unwrap_or_default();
+        if let Some(support) = self.probe_support(&base) {
+            self.history.lock().set_support(kind, support);
         }
     }
 

@@ -13,6 +13,7 @@ mod restart;
 mod shop;
 mod start;
 mod status;
+mod undecodable;
 
 use windlass_suite::suite;
 
@@ -32,6 +33,7 @@ suite!("runtime";
     status::failed_status_write_is_reported_with_the_first_error,
     status::panic_of_desired_is_reported,
     status::failed_cleanup_is_reported,
+    undecodable::undecodable_object_is_reported_in_the_status,
     status::timeout_is_reported,
     status::last_retry_is_reported_as_stalled,
     status::change_during_the_last_attempt_is_reconciled,

@@ -248,12 +248,27 @@ pub(crate) async fn failed_cleanup_is_reported(case: Case) -> anyhow::Result<()>
         }
     }));
     street.wait_for_ready("True Reconciled").await?;
+    let finalizers =
+        json!({ "metadata": { "finalizers": ["suite.windlass.dev/tidy", "suite.windlass.dev/other"] } });
+    street.env.patch::<Shop>("corner", finalizers).await?;
     case.api::<Shop>()
         .delete("corner", &DeleteParams::default())
         .await?;
     let shop = street.wait_for_ready("False ReconcileFailed").await?;
     assert_eq!(message(&shop, "Ready"), "the bank is closed");
     tries.store(1, Ordering::Relaxed);
+    // The failure is over, and another finalizer holds the object.
+    let shop = street.wait_for_ready("False Terminating").await?;
+    assert_eq!(
+        all_shown(&shop),
+        ["Ready False Terminating", "Reconciling True Terminating"]
+    );
+    assert_eq!(
+        shop.metadata.finalizers.as_deref(),
+        Some(&["suite.windlass.dev/other".to_owned()][..])
+    );
+    let release = json!({ "metadata": { "finalizers": null } });
+    street.env.patch::<Shop>("corner", release).await?;
     street.env.wait_until_deleted::<Shop>("corner").await?;
     street.stop().await
 }
