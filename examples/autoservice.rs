@@ -51,7 +51,7 @@ async fn desired(deployment: Arc<Deployment>, ctx: Context) -> Result<Desired, E
     let ports = service_ports(&deployment);
     if ports.is_empty() {
         let message = "no container of the pod template has a port: a Service needs at least one";
-        ctx.recorder().warning(&*deployment, "NoPorts", message);
+        ctx.recorder().lasting().warning(&*deployment, "NoPorts", message);
         return Ok(Desired::new().without::<Service>());
     }
     let service: Service = from_value(json!({

@@ -75,7 +75,7 @@ pub fn set<C: Transition>(conditions: &mut Vec<C>, mut condition: C) -> bool {
 }
 
 /// Keeps the time of the last transition if the condition has the same status as before. [`set`] does so; this is for lists
-/// that are written anew.
+/// that are computed as a whole.
 pub fn keep_transition_time<C: Transition>(condition: &mut C, before: Option<&C>) {
     if let Some(before) = before.filter(|before| before.status() == condition.status()) {
         condition.copy_transition_time(before);

@@ -42,7 +42,7 @@ mod class {
         /// The namespace is being deleted and accepts no new objects (403 with a cause).
         NamespaceTerminating,
         /// The object was deleted, and another one of that name may have a different UID: the answer to a patch that has the
-        /// UID (422 with a cause), and to a failed UID precondition (409, told from other conflicts by its message).
+        /// UID (422 with a cause), and to a failed UID precondition (409; its message distinguishes it from other conflicts).
         UidMismatch,
         /// The resource version is newer than the newest that this server has (504 with a cause).
         VersionTooLarge,

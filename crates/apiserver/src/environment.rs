@@ -207,30 +207,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn seed_and_paused_clock_make_everything_deterministic() {
         let epoch = Timestamp::from_second(1_700_000_000).expect("in range");
-        let worlds = [
+        let environments = [
             Environment::new(Some(epoch), Some(7)),
             Environment::new(Some(epoch), Some(7)),
         ];
-        let [a, b] = worlds.each_ref().map(|w| {
+        let [a, b] = environments.each_ref().map(|one| {
             (
-                w.uid(),
-                w.random_below(1_000),
-                w.signing_key(),
-                w.audit_id(),
-                w.now_rfc3339(),
+                one.uid(),
+                one.random_below(1_000),
+                one.signing_key(),
+                one.audit_id(),
+                one.now_rfc3339(),
             )
         });
         assert_eq!(a, b);
         tokio::time::advance(std::time::Duration::from_secs(61)).await;
-        assert_eq!(worlds[0].now_rfc3339(), "2023-11-14T22:14:21Z");
+        assert_eq!(environments[0].now_rfc3339(), "2023-11-14T22:14:21Z");
     }
 
     #[test]
     fn pool_returns_every_byte_once_and_erases_it() {
-        let world = Environment::new(None, None);
-        assert!(!world.is_seeded());
+        let environment = Environment::new(None, None);
+        assert!(!environment.is_seeded());
         // Several times the pool's size.
-        let uids: std::collections::HashSet<_> = (0..1_000).map(|_| world.uid()).collect();
+        let uids: std::collections::HashSet<_> = (0..1_000).map(|_| environment.uid()).collect();
         assert_eq!(uids.len(), 1_000);
         let mut pool = RandomPool::default();
         let mut key = [0; 32];

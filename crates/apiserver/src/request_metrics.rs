@@ -34,8 +34,8 @@ pub(crate) const BUCKETS_MS: [u64; 23] = [
 /// How many shards there are. More threads than this share some.
 const SHARDS: usize = 16;
 
-/// The maximum number of series in a shard. Definitions that come and go could otherwise add more and more; further ones are not
-/// counted.
+/// The maximum number of series in a shard. Created and deleted definitions would otherwise add ever more; further ones are
+/// not counted.
 const MAX_SERIES: usize = 10_000;
 
 /// The metrics of all requests to a server.

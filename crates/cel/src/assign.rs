@@ -9,7 +9,7 @@ use crate::Type;
 pub(crate) struct Bindings {
     variables: Vec<Option<Type>>,
     /// Changes since an attempt began, to undo it: the variable and its former value.
-    trail: Vec<(u32, Option<Type>)>,
+    changes: Vec<(u32, Option<Type>)>,
     /// Steps left in the current operation. A type can be far larger than the expression that has it, as long as its
     /// parts are behind variables.
     budget: Cell<u32>,
@@ -33,12 +33,12 @@ impl Bindings {
 
     /// Like [`Self::assign`], for several at once.
     pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
-        self.trail.clear();
+        self.changes.clear();
         self.budget.set(BUDGET);
         if self.all(from, to) {
             return true;
         }
-        while let Some((variable, before)) = self.trail.pop() {
+        while let Some((variable, before)) = self.changes.pop() {
             self.variables[variable as usize] = before;
         }
         false
@@ -110,7 +110,7 @@ impl Bindings {
 
     fn bind(&mut self, variable: u32, type_: Type) {
         let before = self.variables[variable as usize].replace(type_);
-        self.trail.push((variable, before));
+        self.changes.push((variable, before));
     }
 
     /// Whether the variable is a part of the type.

@@ -135,7 +135,7 @@ pub(crate) fn compile_charged(pattern: &str, work: &mut Work) -> Result<Pattern,
 pub(crate) fn compile_within(pattern: &str, budget: &mut CompileBudget) -> Result<Pattern, EvalError> {
     let mut taken = 0;
     compile(pattern, |size| {
-        // A smaller class was tried in vain, and took time instead of memory.
+        // The class that was tried before was too small, and is dropped.
         budget.give_back(taken);
         taken = size;
         budget.take(size).map_err(EvalError::new)

@@ -149,7 +149,7 @@ async fn start_during_an_outage_logs_the_connection_alone() {
 
 /// A server behind a load balancer with one bad replica.
 #[tokio::test(start_paused = true)]
-async fn connection_that_comes_and_goes_does_not_flood_the_log() {
+async fn unstable_connection_does_not_flood_the_log() {
     let (lines, _guard) = Lines::start();
     let connection = Connection::new();
     let manager = Manager::new(connection.client()).controller(controller().reconcile(read_every_second));

@@ -194,7 +194,7 @@ async fn flapping_node_interrupts_its_soak() -> anyhow::Result<()> {
     tokio::time::sleep(Duration::from_mins(5)).await;
     let events = Api::<Event>::all(rehearsal.client.clone());
     let about = ListParams::default().fields("involvedObject.name=node-1,reason=SoakInterrupted");
-    assert!(!events.list(&about).await?.items.is_empty(), "it is told");
+    assert!(!events.list(&about).await?.items.is_empty(), "an event says so");
     let later = rehearsal.wait_for("node-1", |view| !view.is_idle()).await?;
     assert_eq!(first.boot_id, later.boot_id, "it is not rebooted again");
     rehearsal.stop().await

@@ -254,9 +254,9 @@ mod tests {
         ] {
             let consent = consent(value, None);
             assert_eq!(consent.stance("team-a", "home", exists), expected, "{value:?}");
-            let is_told = consent.mistake("sync", exists).is_some();
+            let is_reported = consent.mistake("sync", exists).is_some();
             assert_eq!(
-                is_told,
+                is_reported,
                 value.is_some_and(|value| value.contains("team-d")) || expected == Unclear
             );
         }

@@ -1,4 +1,4 @@
-//! The result for one copy: how it is retried, and what the sync's owner is told.
+//! The result for one copy: how it is retried, and how the status and events of its sync show it.
 
 use std::sync::Arc;
 

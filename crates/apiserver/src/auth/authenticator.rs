@@ -54,11 +54,11 @@ impl AccessControl {
     /// Determines the user of a request. Fails if the request has credentials and none is valid.
     pub(crate) fn authenticate(
         &self,
-        door: &Authenticator,
+        authenticator: &Authenticator,
         headers: &HeaderMap,
     ) -> Result<Authenticated, Status> {
         let found = |user| Ok(Authenticated { user, warning: None });
-        let peer = match door {
+        let peer = match authenticator {
             Authenticator::Trusted(user) | Authenticator::Credentials(Peer::Verified(user)) => {
                 return found(user.clone());
             }

@@ -149,7 +149,7 @@ pub(crate) async fn blockers_are_reported_and_the_drain_aborts_at_its_timeout(
     fleet.end().await
 }
 
-/// A budget that never allows an eviction: the node rests longer each time, and someone is told.
+/// A budget that never allows an eviction: the node rests longer each time, and the policy is degraded.
 pub(crate) async fn repeated_aborts_rest_longer_and_degrade_the_policy(case: Case) -> anyhow::Result<()> {
     let spec = json!({
         "drain": { "timeout": "1s", "gracePeriodSeconds": 0 }, "backoff": "1s", "healthCheck": { "minReadySeconds": 0 },

@@ -79,7 +79,7 @@ pub(crate) async fn namespace_gets_copies_only_from_namespaces_it_names(case: Ca
 }
 
 /// A value that looks like a mistake neither consents nor withdraws: the copies stay as they are, also after a restart,
-/// and all sides are told. Only an unmistakable value removes them.
+/// and all sides see it. Only an unmistakable value removes them.
 pub(crate) async fn mistaken_consent_withdraws_nothing(case: Case) -> anyhow::Result<()> {
     let env = TestCluster::new(&case).await?;
     env.namespace("team-a", json!({})).await?;

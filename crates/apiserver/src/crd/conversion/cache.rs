@@ -196,7 +196,7 @@ mod tests {
         assert!(matches!(known[0].1, Known::Converted(_)));
         assert!(
             matches!(known[1].1, Known::Unknown),
-            "nobody asks about it any more"
+            "no request asks about it any more"
         );
     }
 }

@@ -156,7 +156,7 @@ impl<'a> Schemas<'a> {
             let document = match request {
                 Ok(request) => match self.client.request::<Value>(request).await {
                     Ok(document) => document,
-                    Err(kube::Error::Api(status)) if status.code == 404 => Value::Null,
+                    Err(kube::Error::Api(status)) if status.is_not_found() => Value::Null,
                     Err(error) => return Err(error.into()),
                 },
                 // A group or version that is not one, of parameters.

@@ -79,7 +79,7 @@ async fn failed_commit_does_not_resend_in_a_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_commit_is_made_good_without_another_change() {
+async fn failed_commit_is_repeated_without_another_change() {
     let (pods, probe) = (Pods::default(), ScriptedSink::default());
     let running = RunningHub::start(&pods, &[("sink", Limits::default(), &probe)], None);
     running.set("stays");
