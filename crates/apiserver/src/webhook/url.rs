@@ -174,7 +174,11 @@ impl Url {
             }
         }
         let ends_in_folder = whole.ends_with("/.") || whole.ends_with("/..");
-        let end = if ends_in_folder { "/" } else { "" };
+        let end = if ends_in_folder && !steps.is_empty() {
+            "/"
+        } else {
+            ""
+        };
         let path = format!("/{}{end}", steps.join("/"));
         url.path = unescaped(&path, Part::Path).map_err(|why| ParseError::new(reference, why))?;
         url.raw_path = Some(path).filter(|raw| *raw != escaped(&url.path, Part::Path));
@@ -399,6 +403,12 @@ mod tests {
             ("/x/../y", "https://a:1/y"),
             ("x", "https://a:1/b/x"),
             ("../..", "https://a:1/"),
+            ("../../x/", "https://a:1/x/"),
+            (".", "https://a:1/b/"),
+            ("x/..", "https://a:1/b/"),
+            ("/x/..", "https://a:1/"),
+            ("a//b", "https://a:1/b/a//b"),
+            ("/.//x", "https://a:1//x"),
             ("?e", "https://a:1/b/c?e"),
             ("", "https://a:1/b/c?d"),
             ("//z/y", "https://z/y"),
