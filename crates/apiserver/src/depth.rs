@@ -33,8 +33,19 @@ const LARGE_STACK_BYTES: usize = 512 * 1024 * 1024;
 thread_local! {
     /// Whether this thread has a large stack.
     static HAS_LARGE_STACK: Cell<bool> = const { Cell::new(false) };
-    /// Whether the current work needs a large stack and must start again.
-    static NEEDS_LARGE_STACK: Cell<bool> = const { Cell::new(false) };
+    /// What this thread runs.
+    static WORK: Cell<Work> = const { Cell::new(Work::CannotRestart) };
+}
+
+/// Work on a thread's small stack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// None of [`run`]. A document that is too deep for the stack is an error.
+    CannotRestart,
+    /// That of [`run`], which can start again on a large stack.
+    CanRestart,
+    /// That of [`run`], which must start again.
+    MustRestart,
 }
 
 /// Whether deep documents can be handled on this thread.
@@ -59,18 +70,24 @@ pub(crate) fn check(depth: usize) -> Result<(), TooDeep> {
     if depth <= limit() {
         return Ok(());
     }
-    NEEDS_LARGE_STACK.set(depth <= MAX);
+    if WORK.get() != Work::CannotRestart {
+        WORK.set(if depth <= MAX {
+            Work::MustRestart
+        } else {
+            Work::CanRestart
+        });
+    }
     Err(TooDeep)
 }
 
 /// Whether the current work starts again on a large stack, whatever it returns. It must not change anything any more.
 pub(crate) fn must_restart() -> bool {
-    NEEDS_LARGE_STACK.get()
+    WORK.get() == Work::MustRestart
 }
 
 /// Says that something was changed, so that the work does not start again.
 pub(crate) fn settle() {
-    NEEDS_LARGE_STACK.set(false);
+    WORK.set(Work::CannotRestart);
 }
 
 /// A document is too deep for this thread.
@@ -82,13 +99,23 @@ pub(crate) struct TooDeep;
 /// The work must not have changed anything when it calls [`check`].
 pub(crate) fn run<R: Send>(deep: bool, mut work: impl FnMut() -> R + Send) -> R {
     if !deep {
-        NEEDS_LARGE_STACK.set(false);
+        let outer = OuterWork(WORK.replace(Work::CanRestart));
         let done = work();
-        if !NEEDS_LARGE_STACK.replace(false) {
+        if !must_restart() {
             return done;
         }
+        drop(outer);
     }
     with_large_stack(work)
+}
+
+/// What the thread did before a [`run`], and does again after it, even if that panics.
+struct OuterWork(Work);
+
+impl Drop for OuterWork {
+    fn drop(&mut self) {
+        WORK.set(self.0);
+    }
 }
 
 /// Runs some work on a large stack. Its result must not be deep.
@@ -211,6 +238,30 @@ mod tests {
         });
         assert_eq!((refused, tries), (Err(TooDeep), 1));
         assert!(!has_large_stack());
+    }
+
+    #[test]
+    fn work_outside_a_run_never_restarts() {
+        assert_eq!(check(SHALLOW + 1), Err(TooDeep));
+        assert!(!must_restart());
+        let panicked = std::panic::catch_unwind(|| {
+            run(false, || {
+                assert_eq!(check(SHALLOW + 1), Err(TooDeep));
+                panic!("after a deep document");
+            })
+        });
+        assert!(panicked.is_err() && !must_restart());
+    }
+
+    #[test]
+    fn settled_work_does_not_run_again() {
+        let mut tries = 0;
+        let done = run(false, || {
+            tries += 1;
+            settle();
+            check(SHALLOW + 1)
+        });
+        assert_eq!((done, tries), (Err(TooDeep), 1));
     }
 
     proptest! {

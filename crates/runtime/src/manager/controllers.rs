@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::future::join_all;
+use tokio::sync::SetOnce;
 
 use crate::{
     controller_run::ErasedController, serving::ControllerStatus, start_report::OnBlocked,
@@ -24,43 +25,59 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Controllers(Arc<BTreeMap<String, Arc<StatusTracker>>>);
+pub struct Controllers {
+    trackers: Arc<BTreeMap<String, Arc<StatusTracker>>>,
+    installed: Arc<SetOnce<()>>,
+}
 
 impl Controllers {
-    pub(super) fn new(controllers: &[ErasedController]) -> Self {
+    /// `installed` is set when what the manager installs is served.
+    pub(super) fn new(controllers: &[ErasedController], installed: Arc<SetOnce<()>>) -> Self {
         let trackers = controllers
             .iter()
             .map(|controller| (controller.name.clone(), Arc::clone(&controller.tracker)));
-        Self(Arc::new(trackers.collect()))
+        Self {
+            trackers: Arc::new(trackers.collect()),
+            installed,
+        }
     }
 
     /// Current status of each controller, sorted by name.
     pub fn status(&self) -> Vec<ControllerStatus> {
-        self.0.iter().map(|(name, board)| board.status(name)).collect()
+        self.trackers
+            .iter()
+            .map(|(name, board)| board.status(name))
+            .collect()
     }
 
-    /// Completes when the caches of all controllers have synced. Cancellation-safe.
+    /// Completes when the CRDs that the manager installs are served, and the caches of all controllers have synced.
+    /// Cancellation-safe.
     pub async fn ready(&self) {
-        join_all(self.0.values().map(|board| board.ready())).await;
+        self.installed.wait().await;
+        join_all(self.trackers.values().map(|board| board.ready())).await;
     }
 
     /// Completes when the controllers that can start have synced their caches.
     pub(super) async fn started(&self, policy: OnBlocked) {
         match policy {
             OnBlocked::Continue => {
-                join_all(self.0.values().map(|board| board.ready_or_blocked())).await;
+                join_all(self.trackers.values().map(|board| board.ready_or_blocked())).await;
             }
             OnBlocked::Wait | OnBlocked::Fail => self.ready().await,
         }
     }
 
+    pub(super) fn set_installed(&self) {
+        self.installed.set(()).expect("a manager runs once");
+    }
+
     pub(super) fn trackers(&self) -> Arc<BTreeMap<String, Arc<StatusTracker>>> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.trackers)
     }
 
     /// One reason for each controller that is not ready.
     pub(super) fn not_ready_reasons(&self) -> Vec<String> {
-        self.0
+        self.trackers
             .iter()
             .filter_map(|(name, board)| board.not_ready_reason(name))
             .collect()
@@ -69,6 +86,6 @@ impl Controllers {
 
 impl fmt::Debug for Controllers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.keys()).finish()
+        f.debug_list().entries(self.trackers.keys()).finish()
     }
 }

@@ -6,9 +6,10 @@ mod signals;
 mod task;
 mod task_set;
 
-use std::{future::Future, io, time::Duration};
+use std::{future::Future, io, sync::Arc, time::Duration};
 
 use kube::Client;
+use tokio::sync::SetOnce;
 use windlass_cache::WatchScope;
 
 use self::task::{Task, TaskScope};
@@ -71,6 +72,8 @@ pub struct Manager {
     tasks: Vec<Task>,
     election: Option<ElectionConfig>,
     install: Option<CrdInstaller>,
+    /// Set when what is installed is served.
+    installed: Arc<SetOnce<()>>,
     /// The address, and the name of the option that set it, for error messages.
     listen: Option<(String, &'static str)>,
     /// The same for a separate listener of the debug pages.
@@ -175,6 +178,7 @@ impl Manager {
             tasks: Vec::new(),
             election: None,
             install: None,
+            installed: Arc::default(),
             listen: None,
             debug_listen: None,
             health: Checks::new(),
@@ -383,7 +387,7 @@ impl Manager {
 
     /// Returns a handle to the status of the controllers added so far: the data of `/debug/controllers`.
     pub fn controllers(&self) -> Controllers {
-        Controllers::new(&self.controllers)
+        Controllers::new(&self.controllers, Arc::clone(&self.installed))
     }
 
     /// Exports spans and metrics while the manager runs, and the rest of them at the end, after everything else has stopped.

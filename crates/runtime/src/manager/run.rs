@@ -98,7 +98,7 @@ impl Manager {
             })
             .transpose()?;
         let caches = CacheSet::new(client.clone()).with_connection_log(connection);
-        let controllers = Controllers::new(&self.controllers);
+        let controllers = Controllers::new(&self.controllers, self.installed);
         let status = election.as_ref().map(Election::status);
         register_metrics(&self.metrics, &caches, status.as_ref());
 
@@ -323,6 +323,7 @@ impl ManagerRun<'_> {
                 installed = self.install(install) => installed?,
             }
         }
+        self.controllers.set_installed();
         let (stop_sender, stop) = StopSignal::new();
         // Services end after controllers and tasks.
         let (service_stop_sender, service_stop) = StopSignal::new();

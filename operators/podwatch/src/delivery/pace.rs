@@ -78,9 +78,15 @@ impl<Target: Clone + Eq + Hash> Pace<Target> {
         self.probing |= self.paused_until.take().is_some();
     }
 
-    /// Whether the sink should get one delivery at a time, because it was paused and has not accepted anything since.
+    /// Whether the sink should get one delivery at a time, because it was paused and has not accepted anything since, or has
+    /// not committed what it accepted.
     pub(super) fn is_probing(&self) -> bool {
-        self.probing
+        self.probing || self.is_probing_commits()
+    }
+
+    /// Whether every delivery should be committed at once, because the last commit failed.
+    pub(super) fn is_probing_commits(&self) -> bool {
+        self.commit_pauses > 0
     }
 
     /// Reserves a delivery under the rate limit, and returns how long to wait for it.
@@ -103,7 +109,8 @@ impl<Target: Clone + Eq + Hash> Pace<Target> {
         std::mem::take(&mut self.commit_pauses) > 0
     }
 
-    /// Pauses after a failed commit, or the same notices would be sent in a loop.
+    /// Pauses after a failed commit, or the same notices would be sent in a loop. Until a commit succeeds, the sink is only
+    /// probed.
     pub(super) fn commit_failed(&mut self) {
         let rest = self.next_delay(self.commit_pauses);
         self.commit_pauses += 1;
@@ -240,7 +247,9 @@ mod tests {
             pace.end_pause();
             pace.delivered();
         }
+        assert!(pace.is_probing() && pace.is_probing_commits());
         assert!(pace.committed());
+        assert!(!pace.is_probing());
         assert!(!pace.committed());
     }
 

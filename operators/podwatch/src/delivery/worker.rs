@@ -125,7 +125,8 @@ impl Worker {
             let is_idle =
                 attempts.is_empty() && self.queue.workqueue.is_empty() && self.unfinished.is_empty();
             let is_due = self.commit_at.is_some_and(|at| at <= Instant::now());
-            if is_idle || is_due || self.queue.uncommitted() >= MAX_COMMIT_BATCH {
+            let is_enough = self.pace.is_probing_commits() || self.queue.uncommitted() >= MAX_COMMIT_BATCH;
+            if is_idle || is_due || is_enough {
                 self.commit().await;
             }
         }
