@@ -29,7 +29,7 @@ async fn webhook_refuses_fills_in_and_converts() {
             "admission webhook \"validate.sites.example.com\" denied the request: Site.example.com \"home\" is invalid: \
              [spec.host: Invalid value: \"home.example.org\": must end with .example.com, \
              spec.replicas: Invalid value: 0: must be greater than 0]",
-            "home has Some(2) replicas, owned by Some(\"system:admin\")",
+            "home has Some(2) replicas, owned by Some(\"admin\")",
             "as v1 it has size Some(2)",
         ]
     );
