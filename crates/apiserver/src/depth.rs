@@ -85,7 +85,8 @@ pub(crate) fn must_restart() -> bool {
     WORK.get() == Work::MustRestart
 }
 
-/// Says that something was changed, so that the work does not start again for what was too deep before.
+/// Says that something was changed, or that a document is read in another way, so that the work does not start again for what
+/// was too deep before.
 pub(crate) fn settle() {
     if must_restart() {
         WORK.set(Work::CanRestart);

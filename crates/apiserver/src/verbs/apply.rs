@@ -13,7 +13,7 @@ use super::{
     render_entry, tries,
 };
 use crate::{
-    conversion, crd,
+    conversion, crd, depth,
     fields::{
         Applied, ApplyError, FieldSet, Managed, ManagedFieldsError, OnConflict, Versions, compare, extract,
     },
@@ -226,11 +226,15 @@ impl Configuration {
                 let message = |name| format!("line 1: key {name:?} already set in map");
                 (config, duplicates.map(message).collect())
             }
-            Err(_) => yaml::read(body).map_err(|why| {
-                Status::bad_request(format!(
-                    "error decoding YAML: error converting YAML to JSON: {why}"
-                ))
-            })?,
+            Err(_) => {
+                // The brackets of a YAML string are no depth; YAML's reader says itself what is too deep.
+                depth::settle();
+                yaml::read(body).map_err(|why| {
+                    Status::bad_request(format!(
+                        "error decoding YAML: error converting YAML to JSON: {why}"
+                    ))
+                })?
+            }
         };
         match config {
             Value::Null => Ok(Self {

@@ -413,8 +413,8 @@ mod tests {
             (Case { removed: "B", ..case([1, 0], [0, 8]) }, None),
             // One for each absent child.
             (Case { absent: "B", ..case([1, 0], [0, 1]) }, None),
-            (Case { absent: "B", ..case([9, 0], [0, 3]) }, emptied("B")),
-            (Case { absent: "BB", ..case([9, 0], [0, 3]) }, None),
+            (Case { absent: "BB", ..case([9, 0], [0, 3]) }, emptied("B")),
+            (Case { absent: "BBB", ..case([9, 0], [0, 3]) }, None),
             // Up to three, or up to half.
             (case([1, 0], [3, 0]), None),
             (case([1, 0], [4, 0]), too_many.clone()),

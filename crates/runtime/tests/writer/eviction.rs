@@ -68,7 +68,7 @@ async fn eviction_sends_delete_options_unlike_kubes() {
     let writer = Writer::new(client.clone(), MANAGER);
     let evicted = writer.evict(&pod, &options).await;
     assert!(
-        evicted.is_err_and(|error| error.is_conflict()),
+        evicted.is_err_and(|error| error.is_uid_mismatch()),
         "the pod exists, but the precondition fails"
     );
     log.take();

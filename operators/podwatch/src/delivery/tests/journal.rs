@@ -151,6 +151,7 @@ async fn uncommitted_delivery_is_not_confirmed() {
         "{sent:?}"
     );
     running.stop().await.expect("a good end");
+    probe.take_texts();
     let journal = journal(&folder);
     let objects = &journal.initial_contents()["v1/Pod in default"]["sink"].objects;
     assert!(objects.is_empty(), "{objects:?}");
@@ -204,6 +205,7 @@ async fn unused_sinks_stay_in_the_journal() {
     );
     a_while().await;
     running.stop().await.expect("a good end");
+    probe.take_texts();
     let journal = journal(&folder);
     let sinks: Vec<_> = journal.initial_contents()["v1/Pod in default"].keys().collect();
     assert_eq!(sinks, ["one", "two"]);
@@ -293,6 +295,7 @@ async fn restart_retries_rejected_states_but_not_deletions() {
     a_while().await;
     assert_eq!(probe.take_texts(), ["updated kept (inferred)"]);
     running.stop().await.expect("a good end");
+    probe.take_texts();
     let journal = journal(&folder);
     let progress = &journal.initial_contents()["v1/Pod in default"]["sink"];
     assert_eq!(
