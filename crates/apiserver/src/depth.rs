@@ -33,19 +33,19 @@ const LARGE_STACK_BYTES: usize = 512 * 1024 * 1024;
 thread_local! {
     /// Whether this thread has a large stack.
     static HAS_LARGE_STACK: Cell<bool> = const { Cell::new(false) };
-    /// What this thread runs.
-    static WORK: Cell<Work> = const { Cell::new(Work::CannotRestart) };
+    /// Whether what this thread runs can start again.
+    static RESTART: Cell<Restart> = const { Cell::new(Restart::Impossible) };
 }
 
-/// Work on a thread's small stack.
+/// Whether the work on a thread's small stack can start again on a large one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
-    /// None of [`run`]. A document that is too deep for the stack is an error.
-    CannotRestart,
-    /// That of [`run`], which can start again on a large stack.
-    CanRestart,
-    /// That of [`run`], which must start again.
-    MustRestart,
+enum Restart {
+    /// It is not the work of [`run`]. A document that is too deep for the stack is an error.
+    Impossible,
+    /// It is the work of [`run`].
+    Possible,
+    /// It is the work of [`run`], and needs a large stack.
+    Required,
 }
 
 /// Whether deep documents can be handled on this thread.
@@ -70,11 +70,11 @@ pub(crate) fn check(depth: usize) -> Result<(), TooDeep> {
     if depth <= limit() {
         return Ok(());
     }
-    if WORK.get() != Work::CannotRestart {
-        WORK.set(if depth <= MAX {
-            Work::MustRestart
+    if RESTART.get() != Restart::Impossible {
+        RESTART.set(if depth <= MAX {
+            Restart::Required
         } else {
-            Work::CanRestart
+            Restart::Possible
         });
     }
     Err(TooDeep)
@@ -82,14 +82,14 @@ pub(crate) fn check(depth: usize) -> Result<(), TooDeep> {
 
 /// Whether the current work starts again on a large stack, whatever it returns. It must not change anything any more.
 pub(crate) fn must_restart() -> bool {
-    WORK.get() == Work::MustRestart
+    RESTART.get() == Restart::Required
 }
 
 /// Says that something was changed, or that a document is read in another way, so that the work does not start again for what
 /// was too deep before.
 pub(crate) fn settle() {
     if must_restart() {
-        WORK.set(Work::CanRestart);
+        RESTART.set(Restart::Possible);
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct TooDeep;
 /// The work must not have changed anything when it calls [`check`].
 pub(crate) fn run<R: Send>(deep: bool, mut work: impl FnMut() -> R + Send) -> R {
     if !deep {
-        let outer = OuterWork(WORK.replace(Work::CanRestart));
+        let outer = OuterRestart(RESTART.replace(Restart::Possible));
         let done = work();
         if !must_restart() {
             return done;
@@ -113,11 +113,11 @@ pub(crate) fn run<R: Send>(deep: bool, mut work: impl FnMut() -> R + Send) -> R 
 }
 
 /// What the thread did before a [`run`], and does again after it, even if that panics.
-struct OuterWork(Work);
+struct OuterRestart(Restart);
 
-impl Drop for OuterWork {
+impl Drop for OuterRestart {
     fn drop(&mut self) {
-        WORK.set(self.0);
+        RESTART.set(self.0);
     }
 }
 
