@@ -6,6 +6,7 @@ use windlass::{
     k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     kube::CustomResourceExt,
     prelude::{Client, Manager},
+    webhook::{OptionalWebhooks, Webhooks},
 };
 
 /// A controller that can be run.
@@ -13,10 +14,14 @@ pub(crate) struct Entry {
     pub(crate) name: &'static str,
     /// A one-line description.
     pub(crate) about: &'static str,
-    /// The CRDs it needs.
-    crds: fn() -> Vec<CustomResourceDefinition>,
+    /// The CRDs it needs, with or without its webhooks.
+    crds: fn(with_webhooks: bool) -> Vec<CustomResourceDefinition>,
+    /// Adds its webhooks, if it has any.
+    webhooks: Option<AddWebhooks>,
     add: for<'a> fn(Manager, SetupContext<'a>) -> LocalBoxFuture<'a, anyhow::Result<Manager>>,
 }
+
+type AddWebhooks = for<'a> fn(Webhooks, SetupContext<'a>) -> LocalBoxFuture<'a, anyhow::Result<Webhooks>>;
 
 /// What controllers need when they are added to a manager.
 #[derive(Clone, Copy)]
@@ -36,19 +41,22 @@ pub(crate) static ALL: &[Entry] = &[
     Entry {
         name: "foo",
         about: "A Foo owns a Deployment: Kubernetes' sample controller",
-        crds: || vec![windlass_foo::Foo::crd()],
+        crds: |_| vec![windlass_foo::Foo::crd()],
+        webhooks: None,
         add: |manager, _| async { Ok(manager.controller(windlass_foo::controller())) }.boxed_local(),
     },
     Entry {
-        name: "icecream",
+        name: ICECREAM,
         about: "An Icecream owns a Deployment, and reports its pods' nodes and requests in its status",
-        crds: || vec![windlass_icecream::Icecream::crd()],
+        crds: |with_webhooks| vec![windlass_icecream::crd(with_webhooks)],
+        webhooks: Some(|webhooks, _| async { Ok(windlass_icecream::add_webhooks(webhooks)) }.boxed_local()),
         add: |manager, _| async { Ok(manager.controller(windlass_icecream::controller())) }.boxed_local(),
     },
     Entry {
         name: PODWATCH,
         about: "Watches pods or any other kind and reports changes to stdout, files, webhooks, chats, logs and Events",
-        crds: Vec::new,
+        crds: |_| Vec::new(),
+        webhooks: None,
         add: |manager, setting| {
             let SetupContext {
                 client,
@@ -63,7 +71,8 @@ pub(crate) static ALL: &[Entry] = &[
     Entry {
         name: REBOOT,
         about: "Reboots nodes on request, a limited number at a time, and verifies each reboot",
-        crds: || vec![windlass_reboot::RebootPolicy::crd()],
+        crds: |_| vec![windlass_reboot::RebootPolicy::crd()],
+        webhooks: None,
         add: |manager, SetupContext { client, reboot, .. }| {
             async move {
                 let manager = windlass_reboot::setup(manager, reboot)?;
@@ -78,7 +87,8 @@ pub(crate) static ALL: &[Entry] = &[
     Entry {
         name: REBOOT_AGENT,
         about: "Reboots the node it runs on, when the reboot controller permits it",
-        crds: Vec::new,
+        crds: |_| Vec::new(),
+        webhooks: None,
         add: |manager, setting| {
             let SetupContext {
                 client,
@@ -93,7 +103,19 @@ pub(crate) static ALL: &[Entry] = &[
     Entry {
         name: SECRETSYNC,
         about: "Copies Secrets and ConfigMaps into the namespaces that ask for them",
-        crds: || vec![windlass_secretsync::SecretSync::crd()],
+        crds: |_| vec![windlass_secretsync::SecretSync::crd()],
+        webhooks: Some(
+            |webhooks,
+             SetupContext {
+                 client, secretsync, ..
+             }| {
+                async move {
+                    let added = windlass_secretsync::add_webhooks(webhooks, client, secretsync).await;
+                    added.map_err(|error| anyhow::anyhow!("{error}"))
+                }
+                .boxed_local()
+            },
+        ),
         add: |manager, setting| {
             let SetupContext {
                 client,
@@ -108,6 +130,7 @@ pub(crate) static ALL: &[Entry] = &[
 ];
 
 /// Names of the controllers that have flags.
+pub(crate) const ICECREAM: &str = "icecream";
 pub(crate) const PODWATCH: &str = "podwatch";
 pub(crate) const REBOOT: &str = "reboot";
 pub(crate) const REBOOT_AGENT: &str = "reboot-agent";
@@ -145,9 +168,29 @@ pub(crate) async fn add(
     Ok(manager)
 }
 
-/// The CRDs that these controllers need.
-pub(crate) fn crds(entries: &[&Entry]) -> Vec<CustomResourceDefinition> {
-    entries.iter().flat_map(|entry| (entry.crds)()).collect()
+/// The webhooks of these controllers, in one server, if they are enabled.
+pub(crate) async fn add_webhooks(
+    manager: Manager,
+    program: &str,
+    entries: &[&Entry],
+    flags: &OptionalWebhooks,
+    setting: SetupContext<'_>,
+) -> anyhow::Result<Manager> {
+    let mut webhooks = Webhooks::new(program);
+    if flags.enabled {
+        for add in entries.iter().filter_map(|entry| entry.webhooks) {
+            webhooks = add(webhooks, setting).await?;
+        }
+    }
+    Ok(flags.clone().add_to(manager, webhooks))
+}
+
+/// The CRDs that these controllers need, with or without their webhooks.
+pub(crate) fn crds(entries: &[&Entry], with_webhooks: bool) -> Vec<CustomResourceDefinition> {
+    entries
+        .iter()
+        .flat_map(|entry| (entry.crds)(with_webhooks))
+        .collect()
 }
 
 /// The names and descriptions of all controllers, one per line.

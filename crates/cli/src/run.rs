@@ -13,6 +13,7 @@ use clap::{ArgMatches, Args, error::ErrorKind, parser::ValueSource};
 use windlass::{
     prelude::{Client, Manager, Options},
     runtime::ConnectError,
+    webhook::OptionalWebhooks,
 };
 use windlass_cluster::Cluster;
 
@@ -63,6 +64,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     secretsync: windlass_secretsync::Arguments,
+
+    #[command(flatten)]
+    webhooks: OptionalWebhooks,
 }
 
 const EMBEDDED: &str = "Embedded cluster";
@@ -77,7 +81,7 @@ struct ControllerFlags {
     run_heading: &'static str,
 }
 
-const CONTROLLER_FLAGS: [ControllerFlags; 5] = [
+const CONTROLLER_FLAGS: [ControllerFlags; 6] = [
     ControllerFlags {
         controllers: &[catalogue::PODWATCH],
         heading: "What to report",
@@ -103,6 +107,11 @@ const CONTROLLER_FLAGS: [ControllerFlags; 5] = [
         controllers: &[catalogue::SECRETSYNC],
         heading: "What to copy",
         run_heading: "secretsync: what to copy",
+    },
+    ControllerFlags {
+        controllers: &[catalogue::ICECREAM, catalogue::SECRETSYNC],
+        heading: "Webhooks",
+        run_heading: "icecream and secretsync: webhooks",
     },
 ];
 
@@ -132,7 +141,7 @@ pub(crate) fn reject_unrelated_flags(matches: &ArgMatches) {
                 && matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
         });
         if let Some(flag) = stray.and_then(clap::Arg::get_long) {
-            let whose = controllers[0];
+            let whose = controllers.join(" or ");
             let message = format!("--{flag} is for {whose}: name {whose} too, or omit the flag");
             crate::exit_with_usage_error("run", ErrorKind::ArgumentConflict, &message);
         }
@@ -153,7 +162,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let program = lease_name(&names);
     let add_controllers = async |manager: Manager, client: &Client| {
-        let install = options.install(catalogue::crds(&names));
+        let install = options.install(catalogue::crds(&names, arguments.webhooks.enabled));
         let setting = SetupContext {
             client,
             namespaces: &options.namespaces,
@@ -162,7 +171,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             agent: &arguments.agent,
             secretsync: &arguments.secretsync,
         };
-        catalogue::add(manager.install(install), &names, setting).await
+        let manager = catalogue::add(manager.install(install), &names, setting).await?;
+        catalogue::add_webhooks(manager, &program, &names, &arguments.webhooks, setting).await
     };
     if !arguments.embedded {
         options.init_logging()?;

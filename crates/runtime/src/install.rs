@@ -114,8 +114,8 @@ impl CrdInstaller {
         }
     }
 
-    /// Applies the CRDs first, and takes over fields of other managers, such as an installer. Default: the CRDs are installed
-    /// by other means.
+    /// Applies the CRDs first, and takes over fields of other managers, such as an installer. A conversion webhook that is
+    /// registered stays, if the manifest has one too. Default: the CRDs are installed by other means.
     pub fn apply(mut self) -> Self {
         self.apply = true;
         self
@@ -246,6 +246,11 @@ impl<'a> CrdProgress<'a> {
                 continue;
             }
             check_stored_versions(self.crd, &live)?;
+            wanted.spec.conversion = self.crd.spec.conversion.clone();
+            if has_conversion_webhook(&live) && has_conversion_webhook(&wanted) {
+                // It is registered, perhaps by another replica, with an address and certificates that the manifest does not know.
+                wanted.spec.conversion = live.spec.conversion;
+            }
             let mut options = ApplyOptions::default();
             wanted.metadata.resource_version = live.metadata.resource_version;
             wanted.metadata.uid = live.metadata.uid;
@@ -300,6 +305,11 @@ impl<'a> CrdProgress<'a> {
             }
         }
     }
+}
+
+fn has_conversion_webhook(crd: &CustomResourceDefinition) -> bool {
+    let conversion = crd.spec.conversion.as_ref();
+    conversion.is_some_and(|conversion| conversion.strategy == "Webhook")
 }
 
 fn check_stored_versions(

@@ -37,10 +37,10 @@ pub use admission::{
     ReviewRequest, SideEffects, Target, Validating, Verdict, mutate, mutate_async, mutate_target, validate,
     validate_async, validate_target,
 };
-pub use conversion::{Conversion, ConvertEach, Version, convert};
+pub use conversion::{Conversion, ConvertEach, Version, await_conversion, convert};
 pub use install::WEBHOOKS_LABEL;
 pub use manager::ManagerExt;
-pub use options::{WebhookOptions, WebhookOptionsError};
+pub use options::{OptionalWebhooks, WebhookOptions, WebhookOptionsError};
 pub use registration::{Configurations, WebhookAddress};
 pub use rights::WebhookRights;
 pub use server::ServerLimits;

@@ -5,7 +5,9 @@ use std::{
     path::PathBuf,
 };
 
-use crate::{ServerLimits, registration::WebhookAddress};
+use windlass_runtime::Manager;
+
+use crate::{ManagerExt, ServerLimits, Webhooks, registration::WebhookAddress};
 
 /// The port of webhooks, which is controller-runtime's.
 const PORT: u16 = 9443;
@@ -86,6 +88,56 @@ pub struct WebhookOptions {
     /// Limits of the socket.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub limits: ServerLimits,
+}
+
+/// Flags of a program that has webhooks only on request: `--webhooks`, and [`WebhookOptions`], which need it.
+///
+/// ```
+/// use windlass_webhook::{OptionalWebhooks, Webhooks};
+///
+/// # fn setup(manager: windlass_runtime::Manager, flags: OptionalWebhooks) -> windlass_runtime::Manager {
+/// flags.add_to(manager, Webhooks::new("cones"))
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(
+    feature = "clap",
+    derive(clap::Args),
+    command(about = None, long_about = None, mut_args = requires_webhooks)
+)]
+#[non_exhaustive]
+pub struct OptionalWebhooks {
+    /// Serves admission and conversion webhooks, and registers them with --install
+    #[cfg_attr(
+        feature = "clap",
+        arg(long = "webhooks", id = "webhooks", help_heading = "Webhooks")
+    )]
+    pub enabled: bool,
+
+    /// How they are served.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub options: WebhookOptions,
+}
+
+impl OptionalWebhooks {
+    /// Adds the webhooks to a manager, if they are enabled.
+    pub fn add_to(self, manager: Manager, webhooks: Webhooks) -> Manager {
+        if self.enabled {
+            manager.webhooks(webhooks, self.options)
+        } else {
+            manager
+        }
+    }
+}
+
+/// A flag of webhooks without `--webhooks` would do nothing.
+#[cfg(feature = "clap")]
+fn requires_webhooks(arg: clap::Arg) -> clap::Arg {
+    if arg.get_id().as_str().starts_with("webhook_") {
+        arg.requires("webhooks")
+    } else {
+        arg
+    }
 }
 
 /// Why the options make no sense.
@@ -196,6 +248,25 @@ mod tests {
             WebhookAddress::Url("https://127.0.0.1:4567".to_owned())
         );
         assert_eq!(laptop.hosts, ["127.0.0.1"]);
+    }
+
+    #[cfg(feature = "clap")]
+    #[test]
+    fn flags_of_webhooks_need_webhooks() {
+        use clap::Parser;
+
+        #[derive(Debug, Parser)]
+        struct Program {
+            #[command(flatten)]
+            webhooks: OptionalWebhooks,
+        }
+        let parse = |arguments: &[&str]| Program::try_parse_from([&["program"], arguments].concat());
+        let error = parse(&["--webhook-secret=a"]).expect_err("--webhooks is missing");
+        assert!(error.to_string().contains("--webhooks"), "{error}");
+        let program = parse(&["--webhooks", "--webhook-secret=a"]).expect("valid");
+        assert!(program.webhooks.enabled);
+        assert_eq!(program.webhooks.options.secret.as_deref(), Some("a"));
+        assert_eq!(parse(&[]).expect("valid").webhooks, OptionalWebhooks::default());
     }
 
     #[test]

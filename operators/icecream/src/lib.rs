@@ -34,8 +34,18 @@
 //! | the name's Deployment has another owner | Warning `ErrResourceExists` | none, until the name is free |
 //!
 //! No error changes existing objects: a typo deletes no Deployment.
+//!
+//! # Webhooks
+//!
+//! With `--webhooks` the API server asks the program before it stores an Icecream: one without a `deploymentName` gets its own
+//! name, and what is invalid is refused at once. Then Icecreams can be written as [`v1beta1`], too; they are stored as
+//! `v1alpha1`.
 
 mod status;
+pub mod v1beta1;
+mod webhooks;
+
+pub use webhooks::{add_webhooks, crd};
 
 use windlass::{
     api::naming::{InvalidName, check_label_value, check_name},
@@ -128,8 +138,8 @@ async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
     if icecream.meta().deletion_timestamp.is_some() {
         return Ok(Action::done());
     }
-    if let Err(error) = icecream.check() {
-        let message = format!("Icecream {}: {error}", request.key);
+    if let Some((field, error)) = icecream.invalid_fields().next() {
+        let message = format!("Icecream {}: {field}: {error}", request.key);
         ctx.recorder().warning(&*icecream, "ErrInvalid", message.as_str());
         return Err(Error::terminal(message)); // a retry cannot help, a change can
     }
@@ -163,12 +173,15 @@ impl Icecream {
         }
     }
 
-    /// Checks the fields that become names and labels. The error names the field and the rule.
-    fn check(&self) -> Result<(), String> {
-        let at = |field: &'static str| move |error: InvalidName| format!("{field}: {error}");
-        check_label_value(&self.name_any()).map_err(at("metadata.name"))?;
-        check_name(&self.spec.deployment_name).map_err(at("spec.deploymentName"))?;
-        check_label_value(&self.label()[1]).map_err(at("spec.flavor"))
+    /// Checks the fields that become names and labels: each invalid field, and the rule.
+    fn invalid_fields(&self) -> impl Iterator<Item = (&'static str, InvalidName)> {
+        let checked = [
+            ("metadata.name", check_label_value(&self.name_any())),
+            ("spec.deploymentName", check_name(&self.spec.deployment_name)),
+            ("spec.flavor", check_label_value(&self.label()[1])),
+        ];
+        let invalid = |(field, checked): (_, Result<(), _>)| Some((field, checked.err()?));
+        checked.into_iter().filter_map(invalid)
     }
 
     fn deployment(&self) -> Result<Deployment, Error> {

@@ -97,3 +97,8 @@ fn the_whole_controller_is_at_most_180_lines() {
     assert!(lines <= 180, "{lines} lines");
     assert!(lines > 100, "{lines} lines: is it all there?");
 }
+
+#[test]
+fn versions_are_converted_without_loss() {
+    windlass::webhook::testing::round_trips::<Icecream, windlass_icecream::v1beta1::Icecream>();
+}

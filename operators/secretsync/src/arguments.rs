@@ -56,6 +56,10 @@ pub struct Arguments {
     )]
     pub confirm_removals_over: u8,
 
+    /// With --webhooks: refuses changes and deletions of copies by others than secretsync and the cluster's controllers
+    #[arg(long, requires = "webhooks", help_heading = HEADING)]
+    pub protect_copies: bool,
+
     /// `/healthz` fails after this many seconds with pending work and without progress
     #[arg(
         long = "stall-after",
@@ -86,6 +90,7 @@ impl Default for Arguments {
             max_copies: MAX_COPIES,
             max_content_mib: MAX_CONTENT,
             confirm_removals_over: CONFIRM_REMOVALS_OVER,
+            protect_copies: false,
             stall_seconds: STALL_SECONDS,
         }
     }

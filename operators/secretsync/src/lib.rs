@@ -72,6 +72,7 @@ mod sync_status;
 mod target_events;
 mod unanswered;
 mod watches;
+mod webhooks;
 mod work_tracker;
 
 pub use api::{
@@ -81,3 +82,4 @@ pub use api::{
 pub use arguments::Arguments;
 pub use identity::SyncId;
 pub use setup::{SetupError, setup};
+pub use webhooks::add_webhooks;

@@ -3,8 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use windlass::prelude::*;
-use windlass_secretsync::{Arguments, SecretSync, setup};
+use windlass::{
+    prelude::*,
+    webhook::{OptionalWebhooks, Webhooks},
+};
+use windlass_secretsync::{Arguments, SecretSync, add_webhooks, setup};
 
 /// Copies Secrets and ConfigMaps into the namespaces that ask for them
 #[derive(Parser)]
@@ -14,14 +17,27 @@ struct Program {
     arguments: Arguments,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    webhooks: OptionalWebhooks,
 }
 
 fn main() -> ExitCode {
-    let Program { arguments, options } = Program::parse();
+    let Program {
+        arguments,
+        options,
+        webhooks: flags,
+    } = Program::parse();
     launch_with(
         "secretsync",
         &options,
         [SecretSync::crd()],
-        async |manager, client| Ok(setup(manager, &client, &options.namespaces, &arguments).await?),
+        async |manager, client| {
+            let manager = setup(manager, &client, &options.namespaces, &arguments).await?;
+            if !flags.enabled {
+                return Ok(manager);
+            }
+            let webhooks = add_webhooks(Webhooks::new("secretsync"), &client, &arguments).await?;
+            Ok(flags.add_to(manager, webhooks))
+        },
     )
 }

@@ -98,7 +98,7 @@ pub(crate) struct SourceMetadata {
 
 /// What the sync annotation of a source says.
 #[derive(Debug, PartialEq, Eq)]
-enum SourceAnnotation {
+pub(crate) enum SourceAnnotation {
     Absent,
     /// It is copied. The value does not matter.
     Sync,
@@ -109,7 +109,7 @@ enum SourceAnnotation {
 }
 
 impl SourceAnnotation {
-    fn parse(value: Option<&str>) -> Self {
+    pub(crate) fn parse(value: Option<&str>) -> Self {
         match value.map(str::trim) {
             None => Self::Absent,
             Some("false") => Self::Refused,

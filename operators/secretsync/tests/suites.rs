@@ -7,5 +7,10 @@ mod slice;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    windlass_suite::run([attacks::suite(), slice::suite(), secretsync::suite()])
+    windlass_suite::run([
+        attacks::suite(),
+        slice::suite(),
+        secretsync::suite(),
+        secretsync::webhooks::suite(),
+    ])
 }

@@ -20,6 +20,18 @@ pub struct InvalidName {
     rule: &'static str,
 }
 
+impl InvalidName {
+    /// The invalid text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What is allowed instead.
+    pub fn rule(&self) -> &'static str {
+        self.rule
+    }
+}
+
 /// Checks an object name, by the rules of most kinds.
 ///
 /// ```

@@ -39,6 +39,7 @@ use windlass::{
     },
     prelude::Manager,
     runtime::{CrdInstaller, Writer},
+    webhook::OptionalWebhooks,
 };
 use windlass_cluster::Cluster;
 use windlass_foo::Foo;
@@ -168,7 +169,9 @@ impl Demo<'_> {
             .filter(|entry| ![catalogue::PODWATCH, catalogue::REBOOT_AGENT].contains(&entry.name));
         let entries: Vec<&Entry> = entries.collect();
         let writer = Writer::new(client.clone(), "windlass-demo");
-        let install = CrdInstaller::new(catalogue::crds(&entries)).apply().run(&writer);
+        let install = CrdInstaller::new(catalogue::crds(&entries, true))
+            .apply()
+            .run(&writer);
         signals
             .unless_stopped(install, "before the CRDs were installed")
             .await??;
@@ -188,6 +191,9 @@ impl Demo<'_> {
             secretsync: &windlass_secretsync::Arguments::default(),
         };
         let manager = catalogue::add(Manager::new(client.clone()), &entries, setting).await?;
+        let mut webhooks = OptionalWebhooks::default();
+        webhooks.enabled = true;
+        let manager = catalogue::add_webhooks(manager, "demo", &entries, &webhooks, setting).await?;
         let manager = manager.controller(podwatch);
         let mut view = ClusterView::open(cluster.client(), manager.controllers(), messages, wake).await?;
         view.watch_kind::<Foo>();

@@ -14,6 +14,7 @@
 mod losses;
 mod moved;
 mod overlay;
+mod pending;
 mod review;
 
 use std::{
@@ -28,7 +29,7 @@ use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-pub use self::moved::ConvertEach;
+pub use self::{moved::ConvertEach, pending::await_conversion};
 
 /// A version of a kind. Every type of a custom resource is one.
 pub trait Version:

@@ -15,6 +15,7 @@ mod rights;
 mod spread;
 pub(crate) mod test_cluster;
 mod traces;
+pub(crate) mod webhooks;
 
 use windlass_suite::suite;
 

@@ -106,6 +106,11 @@ impl TestCluster {
         self
     }
 
+    /// The flags.
+    pub(crate) fn arguments(&self) -> &Arguments {
+        &self.arguments
+    }
+
     /// Another process on another proxy, in the same cluster.
     pub(crate) fn another_process(&self) -> Self {
         let beside = Self::of(Inner::with_client(self.case(), &self.client), self.client.clone());
@@ -206,7 +211,7 @@ impl TestCluster {
         Ok(())
     }
 
-    fn namespaces(&self) -> Api<Namespace> {
+    pub(crate) fn namespaces(&self) -> Api<Namespace> {
         Api::all(self.case().client())
     }
 

@@ -7,11 +7,11 @@ use futures::FutureExt;
 use windlass::{
     k8s_openapi::api::core::v1::Pod,
     kube::{
-        ResourceExt,
+        self, ResourceExt,
         api::{DeleteParams, ListParams, PostParams},
     },
 };
-use windlass_icecream::{ICECREAM_LABEL, Icecream, IcecreamSpec, IcecreamStatus};
+use windlass_icecream::{ICECREAM_LABEL, Icecream, IcecreamSpec, IcecreamStatus, v1beta1};
 
 use super::{Chapter, CheckResult, Scenario, node_of};
 use crate::demo::cluster_view::pod_is_ready;
@@ -19,28 +19,65 @@ use crate::demo::cluster_view::pod_is_ready;
 const NAME: &str = "sundae";
 const REPLICAS: usize = 3;
 
+/// What the webhook says of an invalid name.
+const INVALID: &str = "spec.deploymentName: Invalid value: \"Not a name\"";
+
 const PODS_LISTED: &str = "its status lists the nodes, names and addresses of its 3 pods";
 const REQUESTS_TOTALLED: &str = "its status totals their requests: 750m CPU, 192Mi memory";
+const REFUSED: &str = "it is refused, with the field and the rule";
+const CONVERTED: &str = "as v1alpha1 it has the same name and replicas, in other fields";
 const REPLACED: &str = "the pod was replaced, and the status lists the new one";
 
 pub(super) const CHAPTER: Chapter = Chapter {
     title: "icecream: a Deployment, with its pods in the status",
-    claims: &[PODS_LISTED, REQUESTS_TOTALLED, REPLACED],
+    claims: &[REFUSED, CONVERTED, PODS_LISTED, REQUESTS_TOTALLED, REPLACED],
     run: |scenario| run(scenario).boxed_local(),
 };
 
 async fn run(scenario: &Scenario) -> anyhow::Result<()> {
-    let icecreams = scenario.api::<Icecream>();
-    let spec = IcecreamSpec {
-        deployment_name: NAME.to_owned(),
-        replicas: i32::try_from(REPLICAS).ok(),
-        flavor: None,
+    let (icecreams, newer) = (scenario.api::<Icecream>(), scenario.api::<v1beta1::Icecream>());
+    let icecream = |name: &str| {
+        let deployment = v1beta1::DeploymentSpec {
+            name: name.to_owned(),
+            replicas: i32::try_from(REPLICAS).ok(),
+        };
+        let spec = v1beta1::IcecreamSpec {
+            deployment,
+            flavor: None,
+        };
+        v1beta1::Icecream::new(NAME, spec)
     };
-    let (post, icecream) = (PostParams::default(), Icecream::new(NAME, spec));
-    let creating = icecreams.create(&post, &icecream);
+    let (post, wrong) = (PostParams::default(), icecream("Not a name"));
     scenario
-        .perform("create Icecream demo/sundae with 3 replicas", creating)
+        .perform(
+            "create Icecream demo/sundae (v1beta1) with a Deployment `Not a name`",
+            async { anyhow::Ok(()) },
+        )
         .await?;
+    let refused = async || match newer.create(&post, &wrong).await {
+        Err(kube::Error::Api(status)) if status.message.contains(INVALID) => Ok(Ok(())),
+        // The API server does not call the webhook yet.
+        Err(error) => anyhow::Ok(Err(error.to_string())),
+        Ok(_) => Ok(Err("it was created".to_owned())),
+    };
+    scenario.check_claim(REFUSED, refused).await?;
+
+    let icecream = icecream(NAME);
+    let creating = newer.create(&post, &icecream);
+    scenario
+        .perform("create Icecream demo/sundae (v1beta1) with 3 replicas", creating)
+        .await?;
+    let converted = async || {
+        let IcecreamSpec {
+            deployment_name,
+            replicas,
+            ..
+        } = icecreams.get(NAME).await?.spec;
+        let is_same = deployment_name == NAME && replicas == i32::try_from(REPLICAS).ok();
+        let found = format!("deploymentName is {deployment_name}, replicas is {replicas:?}");
+        anyhow::Ok(is_same.then_some(()).ok_or(found))
+    };
+    scenario.check_claim(CONVERTED, converted).await?;
     let own = ListParams::default().labels(&format!("{ICECREAM_LABEL}={NAME}"));
     let read = async || {
         let pods = scenario.api::<Pod>().list(&own).await?.items;
