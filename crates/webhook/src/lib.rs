@@ -21,6 +21,8 @@ mod admission;
 mod certificates;
 mod conversion;
 mod install;
+#[cfg(all(feature = "clap", feature = "logging"))]
+mod launch;
 mod manager;
 mod metrics;
 mod options;
@@ -39,6 +41,8 @@ pub use admission::{
 };
 pub use conversion::{Conversion, ConvertEach, Version, await_conversion, convert};
 pub use install::WEBHOOKS_LABEL;
+#[cfg(all(feature = "clap", feature = "logging"))]
+pub use launch::{launch_with_optional_webhooks, launch_with_webhooks};
 pub use manager::ManagerExt;
 pub use options::{OptionalWebhooks, WebhookOptions, WebhookOptionsError};
 pub use registration::{Configurations, WebhookAddress};

@@ -42,10 +42,9 @@
 //! `v1alpha1`.
 
 mod status;
-pub mod v1beta1;
 mod webhooks;
 
-pub use webhooks::{add_webhooks, crd};
+pub use webhooks::{add_webhooks, crd, v1beta1};
 
 use windlass::{
     api::naming::{InvalidName, check_label_value, check_name},
@@ -175,13 +174,13 @@ impl Icecream {
 
     /// Checks the fields that become names and labels: each invalid field, and the rule.
     fn invalid_fields(&self) -> impl Iterator<Item = (&'static str, InvalidName)> {
-        let checked = [
+        [
             ("metadata.name", check_label_value(&self.name_any())),
             ("spec.deploymentName", check_name(&self.spec.deployment_name)),
             ("spec.flavor", check_label_value(&self.label()[1])),
-        ];
-        let invalid = |(field, checked): (_, Result<(), _>)| Some((field, checked.err()?));
-        checked.into_iter().filter_map(invalid)
+        ]
+        .into_iter()
+        .filter_map(|(field, checked)| Some((field, checked.err()?)))
     }
 
     fn deployment(&self) -> Result<Deployment, Error> {

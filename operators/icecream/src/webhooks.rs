@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `mutate` | an Icecream without a `deploymentName` gets its own name |
 //! | `validate` | refuses invalid names and labels; warns of a Deployment that another owner has |
-//! | conversion | between `v1alpha1`, the stored version, and [`v1beta1`](crate::v1beta1) |
+//! | conversion | between `v1alpha1`, the stored version, and [`v1beta1`] |
 //!
 //! They are optional: without them the controller reports what is invalid, and only `v1alpha1` is served.
+
+pub mod v1beta1;
 
 use windlass::{
     k8s_openapi::{
@@ -20,7 +22,7 @@ use windlass::{
     },
 };
 
-use crate::{Icecream, v1beta1};
+use crate::Icecream;
 
 /// The CRD: with webhooks, both versions are served.
 pub fn crd(with_webhooks: bool) -> CustomResourceDefinition {

@@ -82,4 +82,4 @@ pub use api::{
 pub use arguments::Arguments;
 pub use identity::SyncId;
 pub use setup::{SetupError, setup};
-pub use webhooks::add_webhooks;
+pub use webhooks::{add_webhooks, add_webhooks_as};

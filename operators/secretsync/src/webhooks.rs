@@ -64,11 +64,12 @@ pub async fn add_webhooks(
     } else {
         None
     };
-    Ok(declare(webhooks, arguments, own_name.as_deref()))
+    Ok(add_webhooks_as(webhooks, arguments, own_name.as_deref()))
 }
 
-/// The webhooks, for manifests too. `own_name` is the user whose writes of copies pass; `None` if all do.
-fn declare(webhooks: Webhooks, arguments: &Arguments, own_name: Option<&str>) -> Webhooks {
+/// Like [`add_webhooks`], without a client, for manifests. `own_name` is the user as which secretsync writes copies, such as
+/// `system:serviceaccount:secretsync:secretsync`; `None` if copies are not protected.
+pub fn add_webhooks_as(webhooks: Webhooks, arguments: &Arguments, own_name: Option<&str>) -> Webhooks {
     let webhooks = webhooks
         .with(validate(check_sync).name(named("syncs")))
         .with(metadata_webhook::<Secret>("secrets", arguments))

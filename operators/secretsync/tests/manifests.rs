@@ -14,8 +14,9 @@ use windlass::{
     prelude::*,
     serde::{Deserialize, Serialize, de::DeserializeOwned},
     serde_json::{Value, from_value, to_value},
+    webhook::{WebhookAddress, WebhookOptions, Webhooks},
 };
-use windlass_secretsync::SecretSync;
+use windlass_secretsync::{Arguments, SecretSync, add_webhooks_as};
 use windlass_suite::{output, program};
 
 fn documents(text: &str) -> Vec<Value> {
@@ -42,6 +43,78 @@ fn crd_yaml_matches_the_code() {
         "manifests/crd.yaml is old; it should be:\n{}",
         serde_yaml_ng::to_string(&ours).expect("YAML")
     );
+}
+
+/// The objects that `--webhooks` needs, with and without `--protect-copies`.
+fn webhook_objects(own_name: Option<&str>) -> Vec<Value> {
+    let (namespace, name) = ("secretsync", "secretsync");
+    let webhooks = || add_webhooks_as(Webhooks::new(name), &Arguments::default(), own_name);
+    let configurations = webhooks().configurations(&WebhookAddress::service(namespace, name));
+    let rights = webhooks().rights(&WebhookOptions::default(), false);
+    let roles = "secretsync-webhooks";
+    let object = |kind: &str, namespace: Option<&str>, name: &str| {
+        let group = match kind {
+            "Service" => "v1",
+            "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io/v1",
+            _ => "rbac.authorization.k8s.io/v1",
+        };
+        let mut metadata = json!({ "name": name });
+        if let Some(namespace) = namespace {
+            metadata["namespace"] = namespace.into();
+        }
+        json!({ "apiVersion": group, "kind": kind, "metadata": metadata })
+    };
+    let subjects = json!([{ "kind": "ServiceAccount", "name": name, "namespace": namespace }]);
+    let reference = |kind| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": roles });
+    let mut service = object("Service", Some(namespace), name);
+    service["spec"] = json!({
+        "selector": { "app.kubernetes.io/name": name },
+        "ports": [{ "name": "webhooks", "port": 443, "targetPort": 9443 }],
+        "publishNotReadyAddresses": true,
+    });
+    let mut role = object("Role", Some(namespace), roles);
+    role["rules"] = json!(rights.namespaced);
+    let mut role_binding = object("RoleBinding", Some(namespace), roles);
+    role_binding["roleRef"] = reference("Role");
+    role_binding["subjects"] = subjects.clone();
+    let mut cluster_role = object("ClusterRole", None, roles);
+    cluster_role["rules"] = json!(rights.cluster);
+    let mut cluster_role_binding = object("ClusterRoleBinding", None, roles);
+    cluster_role_binding["roleRef"] = reference("ClusterRole");
+    cluster_role_binding["subjects"] = subjects;
+    let mut configuration = object("ValidatingWebhookConfiguration", None, name);
+    configuration["webhooks"] = json!(configurations.validating.expect("validators").webhooks);
+    vec![
+        service,
+        role,
+        role_binding,
+        cluster_role,
+        cluster_role_binding,
+        configuration,
+    ]
+}
+
+#[test]
+fn webhooks_yaml_matches_the_code() {
+    let account = Some("system:serviceaccount:secretsync:secretsync");
+    for (file, shipped, own_name) in [
+        ("webhooks.yaml", include_str!("../manifests/webhooks.yaml"), None),
+        (
+            "webhooks-protect-copies.yaml",
+            include_str!("../manifests/webhooks-protect-copies.yaml"),
+            account,
+        ),
+    ] {
+        let expected = webhook_objects(own_name);
+        let texts = expected
+            .iter()
+            .map(|object| serde_yaml_ng::to_string(object).expect("YAML"));
+        assert!(
+            documents(shipped) == expected,
+            "manifests/{file} is old; it should be:\n{}",
+            texts.collect::<Vec<_>>().join("---\n")
+        );
+    }
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ windlass_suite::suite!("secretsync-webhooks", cluster_per_case; mistakes_are_ref
 
 /// The shipped rights, with those of webhooks at a URL.
 fn rights() -> anyhow::Result<ManifestRoles> {
-    let registration = r#"
+    let registration = r"
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -27,7 +27,7 @@ metadata: { name: registration }
 rules:
   - { apiGroups: [admissionregistration.k8s.io], resources: [validatingwebhookconfigurations, mutatingwebhookconfigurations], verbs: [get, create, patch, delete] }
   - { apiGroups: [authentication.k8s.io], resources: [selfsubjectreviews], verbs: [create] }
-"#;
+";
     ManifestRoles::parse(&format!("{}{registration}", include_str!("../../rbac.yaml")))
 }
 
