@@ -39,7 +39,7 @@ use windlass_cache::{Cache, Change, WatchScope};
 use windlass_cluster::{Cluster, Real};
 use windlass_foo::{Foo, FooSpec};
 
-use crate::rivals::build_program;
+use windlass_bench::rivals::build_program;
 
 const RIVAL: &str = "sample-controller";
 const SHIPPED: &str = "sample-controller as shipped";

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A subject is a module that returns a report; to add one, add a variant to `Subject`. The API server has a separate
-//! program, `windlass-bench-server`, which this one starts, because this one counts its allocations. The embedded
+//! program, `windlass-bench-server`, which this one starts, because this one counts its allocations, and so have webhooks. The embedded
 //! cluster, secretsync and podwatch have no rival to run with and use `windlass-bench-cluster`,
 //! `windlass-bench-secretsync` and `windlass-bench-podwatch`.
 //! Quote only results from an idle machine.
@@ -18,10 +18,9 @@ mod access;
 mod cache;
 mod foo;
 mod measure;
+mod other_program;
 mod queue;
 mod reconcile;
-mod rivals;
-mod server_program;
 
 use std::{
     alloc::System,
@@ -78,6 +77,8 @@ enum Subject {
     Server,
     /// The sample controller against the upstream one, from Foos to Deployments
     Foo,
+    /// Admission webhooks against controller-runtime's
+    Webhook,
     /// The cost of RBAC on the embedded API server
     Access,
 }
@@ -145,7 +146,8 @@ fn measure_all(arguments: &Arguments) -> anyhow::Result<Run> {
             Subject::Queue => queue::bench(plan),
             Subject::Cache => cache::bench(plan),
             Subject::Reconcile => reconcile::bench(plan),
-            Subject::Server => server_program::bench(plan),
+            Subject::Server => other_program::bench("windlass-bench-server", plan),
+            Subject::Webhook => other_program::bench("windlass-bench-webhook", plan),
             Subject::Foo => foo::bench(plan),
             Subject::Access => access::bench(plan),
         }?;

@@ -7,13 +7,11 @@ use tokio::runtime::{Builder, Runtime};
 use windlass_bench::{
     cases::{Case, Measurements, Plan, compare},
     report::{OURS, Report},
+    rivals::{GoRivals, own_command},
 };
 use windlass_workqueue::WorkQueue;
 
-use crate::{
-    measure::{VALUES, measure},
-    rivals::{GoRivals, own_command},
-};
+use crate::measure::{VALUES, measure};
 
 const ALL: &[&str] = &[OURS, RIVAL, "controller-runtime"];
 

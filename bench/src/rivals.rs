@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use tempfile::TempDir;
 
 /// The program that measures the Go rivals.
-pub(crate) struct GoRivals {
+pub struct GoRivals {
     program: PathBuf,
     /// Folder with the program, removed on drop.
     _directory: TempDir,
@@ -18,7 +18,7 @@ pub(crate) struct GoRivals {
 
 impl GoRivals {
     /// Builds the program. Fails without Go or without the rivals' modules.
-    pub(crate) fn build() -> anyhow::Result<Self> {
+    pub fn build() -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("cannot create a folder for the rivals' program")?;
         let program = directory.path().join("rivals");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("rivals/go");
@@ -41,27 +41,27 @@ impl GoRivals {
     }
 
     /// Builds the program, or prints why it is not available; then only our contenders are measured.
-    pub(crate) fn build_or_warn() -> Option<Self> {
+    pub fn build_or_warn() -> Option<Self> {
         Self::build()
             .inspect_err(|reason| eprintln!("skipping the rivals in Go: {reason:#}"))
             .ok()
     }
 
     /// Returns a command that runs the program.
-    pub(crate) fn command(&self) -> Command {
+    pub fn command(&self) -> Command {
         Command::new(&self.program)
     }
 }
 
 /// Returns a command that runs this program, for one measurement of a Rust contender.
-pub(crate) fn own_command() -> anyhow::Result<Command> {
+pub fn own_command() -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("measure");
     Ok(command)
 }
 
 /// Builds another program of the workspace with the same profile, and returns its path.
-pub(crate) fn build_program(package: &str, program: &str) -> anyhow::Result<PathBuf> {
+pub fn build_program(package: &str, program: &str) -> anyhow::Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "-p", package, "--bin", program]);

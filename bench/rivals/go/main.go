@@ -45,7 +45,13 @@ func main() {
 	source := flag.String("source", "", "measure the cache with this server or this file of pods")
 	cluster := flag.String("cluster", "", "measure the controller on the cluster of this kubeconfig")
 	number := flag.String("number", "1", "parameter of the controller's case, such as the number of workers")
+	webhooks := flag.String("webhooks", "", "serve webhooks at this address instead of measuring")
+	certificates := flag.String("certificates", "", "folder with the certificate of the webhooks")
 	flag.Parse()
+	if *webhooks != "" {
+		serveWebhooks(*webhooks, *certificates)
+		return
+	}
 	if *cluster != "" {
 		must(json.NewEncoder(os.Stdout).Encode(measureReconcile(*name, *number, *cluster)))
 		return

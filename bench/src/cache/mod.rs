@@ -26,7 +26,7 @@ use windlass_bench::{
     report::{OURS, Report, Unit},
 };
 
-use crate::rivals::{GoRivals, own_command};
+use windlass_bench::rivals::{GoRivals, own_command};
 
 /// Number of update events.
 const EVENTS: usize = 100_000;

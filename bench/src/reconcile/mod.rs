@@ -39,7 +39,7 @@ use windlass_bench::{
 };
 
 use self::cluster::Server;
-use crate::rivals::{GoRivals, own_command};
+use windlass_bench::rivals::{GoRivals, own_command};
 
 /// Namespace of nearly all objects.
 const NAMESPACE: &str = "bench";

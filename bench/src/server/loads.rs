@@ -12,12 +12,9 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::{runtime, task::JoinSet};
 
-use windlass_bench::processes;
+use windlass_bench::{pods, processes};
 
-use super::{
-    pods,
-    transport::{Prepared, Transport},
-};
+use super::transport::{Prepared, Transport};
 
 /// A load-generating client.
 pub(super) struct Load {

@@ -19,7 +19,6 @@
 mod applies;
 mod contenders;
 mod loads;
-mod pods;
 mod response;
 mod rules;
 mod transport;
@@ -32,6 +31,7 @@ use clap::Parser;
 use tokio::runtime::Runtime;
 use windlass_bench::{
     cases::Plan,
+    pods,
     report::{Report, Unit, format_number},
     serve,
 };

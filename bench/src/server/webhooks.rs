@@ -5,13 +5,13 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use windlass_bench::{
     allow::{HOST, HttpsWebhook, LABEL_PATH},
+    pods,
     report::{Report, Unit},
 };
 
 use super::{
     contenders::{Contender, RIVAL},
     loads::Load,
-    pods,
 };
 
 /// The pods that each measurement creates.

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 /// Returns the names of the pods of a round.
-pub(super) fn names(round: usize, count: usize) -> Vec<String> {
+pub fn names(round: usize, count: usize) -> Vec<String> {
     (0..count)
         .map(|number| format!("pod-{round}-{number:05}"))
         .collect()
 }
 
 /// Creates a pod of three containers with environments, probes and volumes, as an operator would.
-pub(super) fn pod(name: &str) -> Value {
+pub fn pod(name: &str) -> Value {
     // Varies from pod to pod, but is always the same for a name.
     let seed = name.bytes().fold(7_u64, |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(u64::from(byte))
@@ -70,7 +70,7 @@ pub(super) fn pod(name: &str) -> Value {
 }
 
 /// Creates a small object.
-pub(super) fn config_map(name: &str) -> Value {
+pub fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}})
 }
 
