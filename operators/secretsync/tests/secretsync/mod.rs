@@ -61,6 +61,7 @@ suite!(
     removals::deletion_of_a_source_ends_what_is_held,
     removals::withdrawal_of_consent_is_never_held,
     removals::consent_that_vanishes_everywhere_waits_for_a_confirmation,
+    removals::consent_without_names_waits_for_a_confirmation,
     removals::removal_is_held_after_a_restart_without_a_status,
     removals::late_status_does_not_overwrite_the_plan_of_a_removal,
     removals::removed_annotation_of_a_source_waits_for_a_confirmation,

@@ -354,6 +354,44 @@ pub(crate) async fn consent_that_vanishes_everywhere_waits_for_a_confirmation(
     Ok(())
 }
 
+/// A script with an unset variable empties the consent of all namespaces, or sets it to `true`, which is about copies from the
+/// operator's source namespace only. A namespace that says `false` loses its copies at once.
+pub(crate) async fn consent_without_names_waits_for_a_confirmation(case: Case) -> anyhow::Result<()> {
+    for value in ["", "true"] {
+        let case = case.fresh().await?;
+        let env = TestCluster::new(&case).await?;
+        env.namespace("team-a", json!({})).await?;
+        let all = names(12);
+        for name in &all {
+            env.namespace(name, consent("team-a")).await?;
+        }
+        let team = env.in_namespace("team-a");
+        team.create(secret("token", "1")).await?;
+        let running = env.start().await?;
+        env.sync("team-a", "shared", json!({ "names": ["token"] }))
+            .await?;
+        env.wait_for_status("team-a", "shared", |status| status.synced == 12)
+            .await?;
+        env.settle().await;
+        running.stop().await?;
+        for name in &all {
+            env.patch_namespace(name, consent(value)).await?;
+        }
+        env.proxy().clear();
+        let running = env.start().await?;
+        env.wait_for_status("team-a", "shared", asks_for(12)).await?;
+        env.settle().await;
+        assert_eq!(env.copy_writes(), [""; 0], "`{value}`");
+        env.patch_namespace(&all[11], consent("false")).await?;
+        wait_until_gone(&env, &all[11..], "token").await?;
+        env.wait_for_status("team-a", "shared", asks_for(11)).await?;
+        team.patch::<SecretSync>("shared", confirm(11)).await?;
+        wait_until_gone(&env, &all, "token").await?;
+        running.stop().await?;
+    }
+    Ok(())
+}
+
 /// The status of an annotated source is gone, or its name is taken: what happened before a start still waits.
 pub(crate) async fn removal_is_held_after_a_restart_without_a_status(case: Case) -> anyhow::Result<()> {
     let plain = json!({ "metadata": { "annotations": { SYNC_ANNOTATION: null } } });
