@@ -385,12 +385,13 @@ async fn run_driver(client: Client, target: Target, scope: NamespaceScope, core:
     let mut backoff = Backoff::new(fastrand::Rng::new());
     loop {
         let now = tokio::time::Instant::now().into_std();
-        let protocol = ListWatch::new(fastrand::Rng::new(), now);
-        let protocol = if core.watch_list {
-            protocol
-        } else {
-            protocol.without_watch_list()
-        };
+        let mut protocol = ListWatch::new(fastrand::Rng::new(), now);
+        if !core.watch_list {
+            protocol = protocol.without_watch_list();
+        }
+        if core.keep_unserved {
+            protocol = protocol.keep_unserved();
+        }
         let driver = driver::run(
             client.clone(),
             target.clone(),

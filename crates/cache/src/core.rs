@@ -41,6 +41,7 @@ pub(crate) struct Core {
     /// Errors before the first complete list are not logged.
     pub(crate) quiet_until_synced: AtomicBool,
     pub(crate) watch_list: bool,
+    pub(crate) keep_unserved: bool,
     pub(crate) connection: Arc<ConnectionLog>,
 }
 
@@ -111,7 +112,8 @@ pub(crate) enum CacheError<'a> {
 
 impl Core {
     pub(crate) fn new(kind: GroupVersionKind, keeping: UntypedSettings) -> Self {
-        let (decoded, watch_list) = (DecodedCache::new(keeping.decoded_budget), keeping.watch_list);
+        let decoded = DecodedCache::new(keeping.decoded_budget);
+        let (watch_list, keep_unserved) = (keeping.watch_list, keeping.keep_unserved);
         let ingest = Ingest::new(kind.clone(), keeping);
         Self {
             store: Store::new(),
@@ -121,6 +123,7 @@ impl Core {
             decoded,
             stats: Counters::default(),
             watch_list,
+            keep_unserved,
             connection: Arc::default(),
             pack_queue: Arc::clone(ingest.pack_queue()),
             ingest: Mutex::new(ingest),

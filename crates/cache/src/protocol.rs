@@ -61,6 +61,8 @@ pub struct ListWatch {
     watch_list: bool,
     /// A list at version 0 was paged, so the server has no watch cache, and lists at a version are not cheap.
     server_lacks_watch_cache: bool,
+    /// The objects stay while the server does not serve the kind.
+    keep_unserved: bool,
     /// Number of consecutive 404s.
     not_found_count: u32,
     backoff: Backoff,
@@ -110,6 +112,7 @@ impl ListWatch {
             version_unavailable: false,
             watch_list: true,
             server_lacks_watch_cache: false,
+            keep_unserved: false,
             not_found_count: 0,
             backoff,
             random,
@@ -123,6 +126,13 @@ impl ListWatch {
     pub fn without_watch_list(mut self) -> Self {
         self.watch_list = false;
         self.relist();
+        self
+    }
+
+    /// Keeps the objects while the server does not serve the kind.
+    #[must_use]
+    pub fn keep_unserved(mut self) -> Self {
+        self.keep_unserved = true;
         self
     }
 
@@ -357,7 +367,8 @@ impl ListWatch {
             WatchErrorKind::NotInstalled => {
                 self.not_found_count += 1;
                 self.wait(failure.kind, AfterWait::Start, now);
-                if self.not_found_count == NOT_INSTALLED_THRESHOLD && !self.resource_version.is_empty() {
+                let is_gone = self.not_found_count == NOT_INSTALLED_THRESHOLD && !self.keep_unserved;
+                if is_gone && !self.resource_version.is_empty() {
                     // If the kind is installed again, it starts without a version.
                     self.resource_version.clear();
                     self.version_unavailable = false;
