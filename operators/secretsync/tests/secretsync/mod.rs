@@ -62,6 +62,8 @@ suite!(
     removals::withdrawal_of_consent_is_never_held,
     removals::consent_that_vanishes_everywhere_waits_for_a_confirmation,
     removals::consent_without_names_waits_for_a_confirmation,
+    removals::unserved_kind_removes_no_copies,
+    removals::lost_sync_keeps_its_copies_until_it_is_deleted,
     removals::removal_is_held_after_a_restart_without_a_status,
     removals::late_status_does_not_overwrite_the_plan_of_a_removal,
     removals::removed_annotation_of_a_source_waits_for_a_confirmation,
