@@ -257,7 +257,7 @@ impl Shared {
         connection: Arc<ConnectionLog>,
     ) -> Arc<Self> {
         let packs = keeping.keep_json;
-        let core = Arc::new(Core::new(kind, keeping).with_connection(connection));
+        let core = Arc::new(Core::new(kind, keeping).of_server(connection, &target));
         let scopes = target.scopes();
         let receiver = closing.as_ref().map(watch::Sender::subscribe);
         let reader = client.clone();

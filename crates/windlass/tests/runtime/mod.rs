@@ -69,6 +69,7 @@ suite!("runtime";
     manager::crd_install_is_served_and_keeps_stored_versions,
     start::missing_rights_are_reported_together_and_hold_no_other_controller,
     start::missing_write_rights_are_reported_at_the_start,
+    start::missing_watch_right_is_reported_at_the_start,
     start::missing_crd_holds_no_other_controller,
     start::kind_that_answers_with_errors_holds_no_other_controller,
     manager::eviction_reports_the_blocking_pdb,

@@ -229,6 +229,35 @@ pub(crate) async fn missing_write_rights_are_reported_at_the_start(case: Case) -
     Ok(())
 }
 
+/// A user that may list, but not watch: the controller starts, follows the server late only, and the log names the right.
+pub(crate) async fn missing_watch_right_is_reported_at_the_start(case: Case) -> anyhow::Result<()> {
+    let _env = Fixture::new(&case).await?;
+    let few = json!([{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"] }]);
+    let user = user(&case, few).await?;
+    let manager = Manager::new(user.client())
+        .namespace(case.namespace())
+        .controller(counting(&Arc::default()));
+    let controllers = manager.controllers();
+    let (lines, stop, thread) = run_logged(manager);
+    for (message, verbs) in [
+        ("rights are missing", "[watch]"),
+        ("cannot follow the server", "[list, watch]"),
+    ] {
+        until(&controllers, || !lines.with(message).is_empty()).await?;
+        let expected = format!(
+            "add to the rules of its Role in namespace {}: [{{apiGroups: [\"\"], resources: [configmaps], verbs: {verbs}}}]",
+            case.namespace()
+        );
+        let line = lines.with(message).concat();
+        // As text, quotes in a field are escaped.
+        assert!(line.replace('\\', "").contains(&expected), "{line}\n{expected}");
+    }
+    assert!(is_running(&controllers, 0), "it has started");
+    drop(stop);
+    thread.join().expect("no panic")?;
+    Ok(())
+}
+
 /// Without `--install`. The user may not read CRDs either.
 pub(crate) async fn missing_crd_holds_no_other_controller(case: Case) -> anyhow::Result<()> {
     let env = Fixture::new(&case).await?;
