@@ -1,7 +1,7 @@
 //! What a controller needs: the kinds that it lists, and the rights to what the runtime surely does for it.
 //!
 //! Rights that a controller may never use are left out, such as those of an author's own writes, and `get` of a child,
-//! which is read only if a foreign object has its name.
+//! which must be read only if a foreign object has its name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

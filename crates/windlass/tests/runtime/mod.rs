@@ -70,6 +70,7 @@ suite!("runtime";
     start::missing_rights_are_reported_together_and_hold_no_other_controller,
     start::missing_write_rights_are_reported_at_the_start,
     start::missing_watch_right_is_reported_at_the_start,
+    start::deleted_child_is_created_again_without_the_right_to_get_it,
     start::missing_crd_holds_no_other_controller,
     start::kind_that_answers_with_errors_holds_no_other_controller,
     manager::eviction_reports_the_blocking_pdb,
