@@ -385,13 +385,12 @@ async fn run_driver(client: Client, target: Target, scope: NamespaceScope, core:
     let mut backoff = Backoff::new(fastrand::Rng::new());
     loop {
         let now = tokio::time::Instant::now().into_std();
-        let mut protocol = ListWatch::new(fastrand::Rng::new(), now);
-        if !core.watch_list {
-            protocol = protocol.without_watch_list();
-        }
-        if core.keep_unserved {
-            protocol = protocol.keep_unserved();
-        }
+        let protocol = ListWatch::new(fastrand::Rng::new(), now).when_unserved(core.when_unserved);
+        let protocol = if core.watch_list {
+            protocol
+        } else {
+            protocol.without_watch_list()
+        };
         let driver = driver::run(
             client.clone(),
             target.clone(),

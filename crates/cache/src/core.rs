@@ -20,6 +20,7 @@ use crate::{
     ingest::{Ingest, InvalidObject},
     kind::GroupVersionKind,
     pack_queue::PackQueue,
+    protocol::WhenUnserved,
     report::ReportedError,
     settings::UntypedSettings,
     stats::{Counters, Stats},
@@ -42,7 +43,7 @@ pub(crate) struct Core {
     /// Errors before the first complete list are not logged.
     pub(crate) quiet_until_synced: AtomicBool,
     pub(crate) watch_list: bool,
-    pub(crate) keep_unserved: bool,
+    pub(crate) when_unserved: WhenUnserved,
     pub(crate) connection: Arc<ConnectionLog>,
     /// The RBAC rule that allows to list and watch the kind.
     read_rule: String,
@@ -133,7 +134,7 @@ pub(crate) enum CacheError<'a> {
 impl Core {
     pub(crate) fn new(kind: GroupVersionKind, keeping: UntypedSettings) -> Self {
         let decoded = DecodedCache::new(keeping.decoded_budget);
-        let (watch_list, keep_unserved) = (keeping.watch_list, keeping.keep_unserved);
+        let (watch_list, when_unserved) = (keeping.watch_list, keeping.when_unserved);
         let ingest = Ingest::new(kind.clone(), keeping);
         Self {
             store: Store::new(),
@@ -143,7 +144,7 @@ impl Core {
             decoded,
             stats: Counters::default(),
             watch_list,
-            keep_unserved,
+            when_unserved,
             connection: Arc::default(),
             read_rule: String::new(),
             pack_queue: Arc::clone(ingest.pack_queue()),

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::{
     entry::{AnyObject, Decode},
     kind::Cacheable,
+    protocol::WhenUnserved,
 };
 
 /// What a cache of `K`s, read as `V`s, stores of each object.
@@ -48,8 +49,7 @@ pub(crate) struct UntypedSettings {
     pub(crate) decoded_budget: usize,
     /// Whether the initial state may be streamed (WatchList).
     pub(crate) watch_list: bool,
-    /// Whether the objects stay while the server does not serve the kind.
-    pub(crate) keep_unserved: bool,
+    pub(crate) when_unserved: WhenUnserved,
     /// Whether `managedFields` are passed on.
     pub(crate) keep_managed_fields: bool,
 }
@@ -127,7 +127,7 @@ impl<K: Cacheable, V: Send + Sync + 'static> Settings<K, V> {
     /// For programs that delete something when an object is gone: a CRD that stops serving a version does not delete its objects,
     /// and a proxy may answer 404 for any kind.
     pub fn keep_unserved(mut self) -> Self {
-        self.untyped.keep_unserved = true;
+        self.untyped.when_unserved = WhenUnserved::Keep;
         self
     }
 }
@@ -150,7 +150,7 @@ impl Default for UntypedSettings {
             transform: None,
             decoded_budget: DEFAULT_DECODED_BUDGET,
             watch_list: true,
-            keep_unserved: false,
+            when_unserved: WhenUnserved::default(),
             keep_managed_fields: false,
         }
     }

@@ -61,9 +61,9 @@ impl StatusTracker {
             rights.entry(resource).or_default().extend(verbs);
         }
         *self.required.lock() = Required {
-            rights,
             kinds,
             custom,
+            rights,
         };
     }
 

@@ -407,7 +407,7 @@ fn objects_are_cleared_after_two_404s() {
 
 #[test]
 fn objects_may_be_kept_until_the_kind_is_served_again() {
-    let mut protocol = without_watch_list(1).keep_unserved();
+    let mut protocol = without_watch_list(1).when_unserved(WhenUnserved::Keep);
     let not_found = [
         ("list '10' all", ListFails(NotInstalled), Effect::Discard),
         ("wait", Waited, Effect::None),
