@@ -257,7 +257,7 @@ impl Shared {
         connection: Arc<ConnectionLog>,
     ) -> Arc<Self> {
         let packs = keeping.keep_json;
-        let core = Arc::new(Core::new(kind, keeping).with_connection(connection));
+        let core = Arc::new(Core::new(kind, keeping).of_server(connection, &target));
         let scopes = target.scopes();
         let receiver = closing.as_ref().map(watch::Sender::subscribe);
         let reader = client.clone();
@@ -385,7 +385,7 @@ async fn run_driver(client: Client, target: Target, scope: NamespaceScope, core:
     let mut backoff = Backoff::new(fastrand::Rng::new());
     loop {
         let now = tokio::time::Instant::now().into_std();
-        let protocol = ListWatch::new(fastrand::Rng::new(), now);
+        let protocol = ListWatch::new(fastrand::Rng::new(), now).when_unserved(core.when_unserved);
         let protocol = if core.watch_list {
             protocol
         } else {

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use crate::watch_error::with_sources;
 
 /// The time from the first line to the second; doubles with each line.
-const FIRST_INTERVAL: Duration = Duration::from_secs(10);
-const MAX_INTERVAL: Duration = Duration::from_mins(5);
+pub(crate) const FIRST_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const MAX_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Logs the state of the connection to one server; shared by everything that sends requests to it.
 ///

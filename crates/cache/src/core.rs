@@ -15,15 +15,17 @@ use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    connection_log::ConnectionLog,
+    connection_log::{ConnectionLog, FIRST_INTERVAL, MAX_INTERVAL},
     decoded::DecodedCache,
     ingest::{Ingest, InvalidObject},
     kind::GroupVersionKind,
     pack_queue::PackQueue,
+    protocol::WhenUnserved,
     report::ReportedError,
     settings::UntypedSettings,
     stats::{Counters, Stats},
     store::{NamespaceScope, Store},
+    target::Target,
     watch_error::{WatchError, WatchErrorKind},
 };
 
@@ -41,7 +43,10 @@ pub(crate) struct Core {
     /// Errors before the first complete list are not logged.
     pub(crate) quiet_until_synced: AtomicBool,
     pub(crate) watch_list: bool,
+    pub(crate) when_unserved: WhenUnserved,
     pub(crate) connection: Arc<ConnectionLog>,
+    /// The RBAC rule that allows to list and watch the kind.
+    read_rule: String,
 }
 
 #[derive(Default)]
@@ -56,6 +61,8 @@ struct ScopeProgress {
     /// The first list is stored.
     complete: bool,
     last_error: Option<ScopeError>,
+    /// When the last error is logged again, and the interval after that.
+    next_line: Option<(Instant, Duration)>,
     /// Since when it does not follow the server, without a success in between.
     failing_since: Option<Instant>,
 }
@@ -64,7 +71,22 @@ struct ScopeProgress {
 struct ScopeError {
     /// What failed, for users.
     text: String,
+    /// A watch failed: a list does not show that the cache follows the server again.
+    is_watch: bool,
     error: WatchError,
+}
+
+impl ScopeProgress {
+    /// Returns when an error is logged again, and the interval after that; `None` if it is not logged now.
+    fn next_line_after(&self, error: &str, now: Instant) -> Option<(Instant, Duration)> {
+        match (&self.last_error, self.next_line) {
+            (Some(known), Some((due, _))) if known.text == error && now < due => None,
+            (Some(known), Some((_, interval))) if known.text == error => {
+                Some((now + interval, (interval * 2).min(MAX_INTERVAL)))
+            }
+            _ => Some((now + FIRST_INTERVAL, FIRST_INTERVAL * 2)),
+        }
+    }
 }
 
 impl Progress {
@@ -111,7 +133,8 @@ pub(crate) enum CacheError<'a> {
 
 impl Core {
     pub(crate) fn new(kind: GroupVersionKind, keeping: UntypedSettings) -> Self {
-        let (decoded, watch_list) = (DecodedCache::new(keeping.decoded_budget), keeping.watch_list);
+        let decoded = DecodedCache::new(keeping.decoded_budget);
+        let (watch_list, when_unserved) = (keeping.watch_list, keeping.when_unserved);
         let ingest = Ingest::new(kind.clone(), keeping);
         Self {
             store: Store::new(),
@@ -121,16 +144,22 @@ impl Core {
             decoded,
             stats: Counters::default(),
             watch_list,
+            when_unserved,
             connection: Arc::default(),
+            read_rule: String::new(),
             pack_queue: Arc::clone(ingest.pack_queue()),
             ingest: Mutex::new(ingest),
             kind,
         }
     }
 
-    /// The same with the log of its server.
-    pub(crate) fn with_connection(self, connection: Arc<ConnectionLog>) -> Self {
-        Self { connection, ..self }
+    /// The same with what its logs need to know about the server.
+    pub(crate) fn of_server(self, connection: Arc<ConnectionLog>, target: &Target) -> Self {
+        Self {
+            connection,
+            read_rule: target.read_rule(),
+            ..self
+        }
     }
 
     pub(crate) fn add_scope(&self, scope: &NamespaceScope) {
@@ -160,11 +189,14 @@ impl Core {
     pub(crate) fn mark_complete(&self, scope: &NamespaceScope) {
         self.update_progress(scope, |reached| {
             reached.complete = true;
-            reached.last_error = None;
-            reached.failing_since = None;
+            if !reached.last_error.as_ref().is_some_and(|known| known.is_watch) {
+                reached.last_error = None;
+                reached.failing_since = None;
+            }
         });
     }
 
+    /// Records that a watch was established.
     pub(crate) fn clear_error(&self, scope: &NamespaceScope) {
         self.update_progress(scope, |reached| {
             reached.last_error = None;
@@ -274,16 +306,7 @@ impl Core {
         self.stats.failure();
         *self.latest_error.lock() = Some((text.clone(), Instant::now()));
         let kind = &self.kind;
-        // Log a repeated error only once at warn level, and not at all if the user of the cache does.
-        let is_logged = |progress: &Progress| {
-            progress.scopes.get(scope).is_some_and(|reached| {
-                let known = reached
-                    .last_error
-                    .as_ref()
-                    .is_some_and(|known| known.text == text);
-                known || !reached.complete && self.quiet_until_synced.load(Ordering::Relaxed)
-            })
-        };
+        let now = Instant::now();
         let is_connection_error = matches!(
             cause.kind,
             WatchErrorKind::ConnectionRefused | WatchErrorKind::ConnectionFailed
@@ -291,16 +314,39 @@ impl Core {
         if is_connection_error {
             self.connection.failed(&cause.message, retry_after);
         }
-        if is_connection_error || is_logged(&self.progress.borrow()) {
-            tracing::debug!(%kind, namespace = %scope, error = text, "cache cannot follow the server");
+        // The users of a cache may log what keeps it from the first list themselves.
+        let is_quiet = self.quiet_until_synced.load(Ordering::Relaxed);
+        let next_line = match self.progress.borrow().scopes.get(scope) {
+            Some(reached) if !is_connection_error && (reached.complete || !is_quiet) => {
+                reached.next_line_after(&text, now)
+            }
+            _ => None,
+        };
+        let fix = (cause.kind == WatchErrorKind::Forbidden).then(|| self.missing_right(scope));
+        if next_line.is_some() {
+            tracing::warn!(%kind, namespace = %scope, error = text, fix, "cache cannot follow the server");
         } else {
-            tracing::warn!(%kind, namespace = %scope, error = text, "cache cannot follow the server");
+            tracing::debug!(%kind, namespace = %scope, error = text, fix, "cache cannot follow the server");
         }
-        let error = ScopeError { text, error: cause };
+        let error = ScopeError {
+            text,
+            is_watch: matches!(error, CacheError::Watch(_)),
+            error: cause,
+        };
         self.update_progress(scope, |reached| {
             reached.last_error = Some(error);
-            reached.failing_since.get_or_insert_with(Instant::now);
+            reached.next_line = next_line.or(reached.next_line);
+            reached.failing_since.get_or_insert(now);
         });
+    }
+
+    /// Returns what to add to a role if the server forbids to list or to watch.
+    fn missing_right(&self, scope: &NamespaceScope) -> String {
+        let rule = &self.read_rule;
+        match &**scope {
+            "" => format!("add to the rules of its ClusterRole: [{rule}]"),
+            namespace => format!("add to the rules of its Role in namespace {namespace}: [{rule}]"),
+        }
     }
 }
 

@@ -79,6 +79,11 @@ impl WatchScope {
         self.namespaces.as_ref()
     }
 
+    /// Returns the field selector, in the server's syntax; `None` for all objects.
+    pub fn field_selector(&self) -> Option<&str> {
+        self.fields.as_deref()
+    }
+
     /// Requests only metadata from the server. The cache is separate from that of whole objects and can be read only as
     /// `PartialObjectMeta` or dynamically. Default: whole objects, of which metadata is one view.
     #[must_use]

@@ -170,7 +170,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
     }
 
     /// Returns the resource version that reads reflect; with several namespaces, the oldest of theirs. Empty after the
-    /// kind was uninstalled.
+    /// kind was uninstalled, unless [`Settings::keep_unserved`](crate::Settings::keep_unserved) is set.
     pub fn resource_version(&self) -> Arc<str> {
         Arc::clone(&self.cache.shared.core.store.snapshot().resource_version)
     }

@@ -24,7 +24,7 @@ mod messages;
 
 use std::time::{Duration, Instant};
 
-pub use messages::{Effect, EventType, Input, ListCall, Step, WatchCall};
+pub use messages::{Effect, EventType, Input, ListCall, Step, WatchCall, WhenUnserved};
 
 use crate::{
     backoff::Backoff,
@@ -61,6 +61,7 @@ pub struct ListWatch {
     watch_list: bool,
     /// A list at version 0 was paged, so the server has no watch cache, and lists at a version are not cheap.
     server_lacks_watch_cache: bool,
+    when_unserved: WhenUnserved,
     /// Number of consecutive 404s.
     not_found_count: u32,
     backoff: Backoff,
@@ -110,6 +111,7 @@ impl ListWatch {
             version_unavailable: false,
             watch_list: true,
             server_lacks_watch_cache: false,
+            when_unserved: WhenUnserved::default(),
             not_found_count: 0,
             backoff,
             random,
@@ -124,6 +126,15 @@ impl ListWatch {
         self.watch_list = false;
         self.relist();
         self
+    }
+
+    /// Sets what happens to the objects while the server does not serve the kind. Default: they are removed.
+    #[must_use]
+    pub fn when_unserved(self, when_unserved: WhenUnserved) -> Self {
+        Self {
+            when_unserved,
+            ..self
+        }
     }
 
     /// Returns the current step. It changes only by [`input`](Self::input).
@@ -357,7 +368,9 @@ impl ListWatch {
             WatchErrorKind::NotInstalled => {
                 self.not_found_count += 1;
                 self.wait(failure.kind, AfterWait::Start, now);
-                if self.not_found_count == NOT_INSTALLED_THRESHOLD && !self.resource_version.is_empty() {
+                let is_gone = self.not_found_count == NOT_INSTALLED_THRESHOLD
+                    && self.when_unserved == WhenUnserved::Clear;
+                if is_gone && !self.resource_version.is_empty() {
                     // If the kind is installed again, it starts without a version.
                     self.resource_version.clear();
                     self.version_unavailable = false;

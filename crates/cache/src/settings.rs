@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::{
     entry::{AnyObject, Decode},
     kind::Cacheable,
+    protocol::WhenUnserved,
 };
 
 /// What a cache of `K`s, read as `V`s, stores of each object.
@@ -48,6 +49,7 @@ pub(crate) struct UntypedSettings {
     pub(crate) decoded_budget: usize,
     /// Whether the initial state may be streamed (WatchList).
     pub(crate) watch_list: bool,
+    pub(crate) when_unserved: WhenUnserved,
     /// Whether `managedFields` are passed on.
     pub(crate) keep_managed_fields: bool,
 }
@@ -118,6 +120,16 @@ impl<K: Cacheable, V: Send + Sync + 'static> Settings<K, V> {
         self.untyped.watch_list = false;
         self
     }
+
+    /// Keeps the objects while the server answers that it does not serve the kind, until a list succeeds; readers see the last
+    /// known state. Default: after two such answers all objects count as deleted.
+    ///
+    /// For programs that delete something when an object is gone: a CRD that stops serving a version does not delete its objects,
+    /// and a proxy may answer 404 for any kind.
+    pub fn keep_unserved(mut self) -> Self {
+        self.untyped.when_unserved = WhenUnserved::Keep;
+        self
+    }
 }
 
 impl<K, V> Clone for Settings<K, V> {
@@ -138,6 +150,7 @@ impl Default for UntypedSettings {
             transform: None,
             decoded_budget: DEFAULT_DECODED_BUDGET,
             watch_list: true,
+            when_unserved: WhenUnserved::default(),
             keep_managed_fields: false,
         }
     }

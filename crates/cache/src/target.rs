@@ -61,6 +61,12 @@ impl Target {
         Some(selector.matches(|name| meta.label(name)))
     }
 
+    /// Returns the RBAC rule that allows to list and watch the kind, in YAML's flow style.
+    pub(crate) fn read_rule(&self) -> String {
+        let Self { group, plural, .. } = self;
+        format!("{{apiGroups: [\"{group}\"], resources: [{plural}], verbs: [list, watch]}}")
+    }
+
     /// Returns the namespaces that need a watch each; the empty one stands for all.
     pub(crate) fn scopes(&self) -> BTreeSet<NamespaceScope> {
         match &self.watch_scope.namespaces {

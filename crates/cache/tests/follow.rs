@@ -344,6 +344,29 @@ async fn kind_may_be_installed_late_and_uninstalled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn objects_may_be_kept_until_the_kind_is_served_again() {
+    let server = server();
+    for name in ["a", "b"] {
+        server.put(CONFIG_MAPS, config_map(name, "1"));
+    }
+    let settings = Settings::<ConfigMap>::compact().keep_unserved();
+    let cache = Cache::start_with(server.client(), &(), &WatchScope::all(), settings);
+    let lister = cache.synced(EVENTUALLY).await.expect("synced");
+    server.uninstall(CONFIG_MAPS);
+    tokio::time::sleep(EVENTUALLY).await;
+    assert_eq!(lister.len(), 2, "they count as existing");
+    assert!(
+        cache
+            .last_error()
+            .is_some_and(|error| error.contains("not installed"))
+    );
+    server.install(CONFIG_MAPS);
+    server.put(CONFIG_MAPS, config_map("b", "1"));
+    tokio::time::sleep(EVENTUALLY).await;
+    assert_eq!(content(&lister), server.content(CONFIG_MAPS));
+}
+
+#[tokio::test(start_paused = true)]
 async fn sync_error_names_what_is_missing_and_why() {
     let server = server();
     for _ in 0..99 {

@@ -414,6 +414,7 @@ fn required_kind<K: Cacheable>(
         version: K::version(dynamic).into_owned(),
         plural: K::plural(dynamic).into_owned(),
         namespaces: scope.selected_namespaces().cloned(),
+        is_partial: scope.field_selector().is_some(),
         is_owned,
         failures: Box::new(move || reported.sync_failures()),
     }

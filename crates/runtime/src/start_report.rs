@@ -3,7 +3,7 @@
 //! ```text
 //!   caches ──► sync failures ─┬─► state of each controller (debug page, /readyz; blocked controllers hold no others)
 //!                             └─► one log line for all: at once, when it changes, and at growing intervals
-//!   declared writes ──► access reviews ──► missing rights, in the same line
+//!   declared reads and writes ──► access reviews ──► missing rights, in the same line
 //! ```
 
 mod needs;
@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use windlass_api::status::StatusClass;
 use windlass_cache::{SyncFailure, WatchErrorKind};
 
-use self::{needs::read_rights, rights::Denied};
+use self::rights::Denied;
 pub(crate) use self::{
     needs::{CustomKinds, DeclarativeWrites, RequiredKind, election_rights},
     rights::RightsByResource,
@@ -67,14 +67,16 @@ const LASTING_AFTER_OUTAGE: Duration = Duration::from_mins(1);
 /// Limit of the question whether the server is well.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The kinds that a controller needs to start, and what it will write.
+/// The kinds that a controller needs to start, and the rights that it surely uses.
 #[derive(Default)]
 pub(crate) struct Required {
     /// Empty once it has started.
     pub(crate) kinds: Vec<RequiredKind>,
     /// Those of its custom sources.
     pub(crate) custom: Vec<CustomKinds>,
-    pub(crate) writes: RightsByResource,
+    /// To read the declared kinds, also those that it has listed: a list does not show that it may watch; and to what the
+    /// runtime writes for it.
+    pub(crate) rights: RightsByResource,
 }
 
 impl Required {
@@ -283,20 +285,12 @@ impl StartReport {
             }
         };
         for tracker in self.controllers.values() {
-            tracker.with_required(|needs| add(&needs.writes));
+            tracker.with_required(|needs| add(&needs.rights));
         }
-        // What is synced can be listed and watched.
-        if is_forbidden {
-            for Waiting { tracker, .. } in waiting {
-                tracker.with_required(|needs| {
-                    needs.for_each_kind(|kind| {
-                        let (all, failed) = read_rights(kind);
-                        add(&all);
-                        forbidden.extend(failed);
-                    });
-                });
-            }
+        for Waiting { tracker, .. } in waiting {
+            tracker.with_required(|needs| needs.for_each_kind(|kind| forbidden.extend(kind.denied_rights())));
         }
+        add(&forbidden);
         if required.is_empty() {
             return String::new();
         }
@@ -411,6 +405,7 @@ mod tests {
             version: "v1".to_owned(),
             plural: plural.to_owned(),
             namespaces: None,
+            is_partial: false,
             is_owned: false,
             failures: Box::new(move || {
                 let failure = failure.clone();

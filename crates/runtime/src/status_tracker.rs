@@ -13,7 +13,7 @@ use crate::{
     outcomes::OutcomeCounters,
     serving::{ControllerState, ControllerStatus, OutcomeCounts},
     source::WaitsFor,
-    start_report::{DeclarativeWrites, Required},
+    start_report::{DeclarativeWrites, Required, RequiredKind},
 };
 
 /// Live status of one controller, written by the controller.
@@ -56,10 +56,14 @@ impl StatusTracker {
                 WaitsFor::CustomSource(watched) => custom.push(watched),
             }
         }
+        let mut rights = writes.map(|writes| writes.rights(&kinds)).unwrap_or_default();
+        for (resource, verbs) in kinds.iter().flat_map(RequiredKind::read_rights) {
+            rights.entry(resource).or_default().extend(verbs);
+        }
         *self.required.lock() = Required {
-            writes: writes.map(|writes| writes.rights(&kinds)).unwrap_or_default(),
             kinds,
             custom,
+            rights,
         };
     }
 

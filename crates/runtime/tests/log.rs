@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use harness::{Log, SECRETS, controller, done, recording, run, server, settle};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use lines::Lines;
-use model::{CONFIG_MAPS, config_map};
+use model::{CONFIG_MAPS, RequestType, config_map};
 use parking_lot::Mutex;
 use windlass_runtime::{Action, ChildRef, Context, Desired, Election, ElectionConfig, Error, Request};
 
@@ -147,6 +147,29 @@ async fn failed_children_are_one_line_too() {
         .flat_map(|start| lines.with(start))
         .collect();
     assert_eq!(problems.len() as u64, failures, "{problems:#?}");
+}
+
+/// The list succeeds, so the controller runs, and polls. The log names the missing right at once, and then less and less often.
+#[tokio::test(start_paused = true)]
+async fn forbidden_watch_is_logged_at_once_and_at_growing_intervals() {
+    let (lines, _guard) = Lines::start();
+    let server = server();
+    for _ in 0..1000 {
+        server.fail_next(RequestType::Watch, 403);
+    }
+    let controller = controller().reconcile(recording(&Log::default(), done));
+    let (running, _) = run(&server, controller);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(lines.with("cannot follow").len(), 1);
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let all = lines.with("cannot follow");
+    assert!((4..=6).contains(&all.len()), "{all:#?}");
+    let fix = "add to the rules of its ClusterRole: [{apiGroups: [\"\"], resources: [configmaps], verbs: [list, watch]}]";
+    for line in all {
+        // As text, quotes in a field are escaped.
+        assert!(line.replace('\\', "").contains(fix), "{line}");
+    }
+    running.stop().await.expect("stops cleanly");
 }
 
 /// At once, then after 10, 20 and 40 seconds; the missing kind and the fix are in each line.

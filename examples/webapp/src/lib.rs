@@ -211,10 +211,11 @@ fn status(app: &WebApp, deployment: Option<&Deployment>) -> (WebAppStatus, Condi
     let deployment = deployment.cloned().unwrap_or_default();
     let running = deployment.status.unwrap_or_default();
     let ready_replicas = running.ready_replicas.unwrap_or(0);
-    // Ready replicas with an earlier image do not count.
+    // Ready replicas with an earlier image do not count. Which ones are ready is unknown: all that are not may be new ones.
     let is_observed = running.observed_generation >= deployment.metadata.generation;
     let updated = running.updated_replicas.filter(|_| is_observed);
-    let current = ready_replicas.min(updated.unwrap_or(0));
+    let unready = running.replicas.unwrap_or(0) - ready_replicas;
+    let current = (updated.unwrap_or(0) - unready).max(0);
     let ready = if current >= app.spec.replicas {
         ConditionUpdate::true_("Ready", "AllReplicasReady")
     } else {

@@ -101,12 +101,17 @@ async fn missing_secret_leaves_the_children_undecided() -> Result<(), Error> {
 async fn webapp_is_ready_with_all_its_replicas() -> Result<(), Error> {
     let app = shop(&json!({ "replicas": 2 }));
     let not_ready = |message| ConditionUpdate::false_("Ready", "ReplicasNotReady").message(message);
-    for (observed, updated, ready, expected) in [
-        (2, 2, 1, not_ready("1 of 2 replicas are ready")),
+    for (observed, replicas, updated, ready, expected) in [
+        (2, 2, 2, 1, not_ready("1 of 2 replicas are ready")),
         // Some or all replicas have an earlier spec.
-        (2, 1, 2, not_ready("1 of 2 replicas are ready")),
-        (1, 2, 2, not_ready("0 of 2 replicas are ready")),
+        (2, 2, 1, 2, not_ready("1 of 2 replicas are ready")),
+        (1, 2, 2, 2, not_ready("0 of 2 replicas are ready")),
+        // One ready replica may have an earlier spec, or surely has it.
+        (2, 3, 2, 2, not_ready("1 of 2 replicas are ready")),
+        (2, 3, 1, 2, not_ready("0 of 2 replicas are ready")),
+        (2, 4, 2, 1, not_ready("0 of 2 replicas are ready")),
         (
+            2,
             2,
             2,
             2,
@@ -115,7 +120,10 @@ async fn webapp_is_ready_with_all_its_replicas() -> Result<(), Error> {
     ] {
         let deployment = json!({
             "metadata": { "name": "shop", "generation": 2 },
-            "status": { "observedGeneration": observed, "updatedReplicas": updated, "readyReplicas": ready },
+            "status": {
+                "observedGeneration": observed,
+                "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready,
+            },
         });
         let desired = desired_with(&app, [], [from_value(deployment)?]).await?;
         assert_eq!(testing::inspect(&desired).condition("Ready"), Some(&expected));

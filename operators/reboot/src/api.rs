@@ -207,7 +207,7 @@ pub enum PolicyPhase {
     Idle,
     /// Nodes are being rebooted.
     Rolling,
-    /// Reboots are requested, and none may start now.
+    /// Reboots are requested, and none may start now; or nodes have failed.
     Waiting,
     /// No reboot starts: the policy is paused or invalid, or too many nodes have failed.
     Paused,

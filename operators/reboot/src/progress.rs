@@ -31,6 +31,8 @@ const MAX_TEXT_CHARS: usize = 500;
 pub enum ProgressReason {
     /// No reboot is requested.
     Idle,
+    /// Nodes have failed, fewer than the budget, and no other node requests a reboot.
+    NodesFailed,
     /// Nodes are being rebooted.
     Rebooting,
     /// Nodes are being rebooted, and pods cannot leave one of them.
@@ -57,8 +59,9 @@ pub enum ProgressReason {
 
 impl ProgressReason {
     /// All reasons.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Idle,
+        Self::NodesFailed,
         Self::Rebooting,
         Self::DrainBlocked,
         Self::Resting,
@@ -120,6 +123,8 @@ impl ProgressInput<'_> {
             } else {
                 ProgressReason::Rebooting
             }
+        } else if asks().next().is_none() && nodes().any(|node| node.phase() == Some(Phase::Failed)) {
+            ProgressReason::NodesFailed
         } else if asks().next().is_none() {
             ProgressReason::Idle
         } else if self.halt.is_some() {
@@ -139,7 +144,9 @@ impl ProgressInput<'_> {
         let reason = self.reason();
         match (self.invalid, self.halt) {
             (Some(error), _) => parts.push(error.to_owned()),
-            (None, Some(HaltReason::WindowClosed)) if reason == ProgressReason::Idle => {}
+            // No reboot waits for it.
+            (None, Some(HaltReason::WindowClosed))
+                if [ProgressReason::Idle, ProgressReason::NodesFailed].contains(&reason) => {}
             (None, Some(HaltReason::WindowClosed)) => parts.push(self.closed_window()),
             (None, Some(halt)) => parts.push(halt.message().to_owned()),
             (None, None) => {}

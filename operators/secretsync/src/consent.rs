@@ -40,8 +40,8 @@ pub(crate) struct Consent {
     /// The operator's source namespace.
     configured: bool,
     from: BTreeSet<Arc<str>>,
-    /// The namespace has the annotation or the label.
-    is_stated: bool,
+    /// The annotation or the label is `false`, or names namespaces.
+    is_explicit: bool,
     /// Why the value is taken for a mistake. Then nothing new is allowed, and nothing is withdrawn.
     error: Option<String>,
 }
@@ -52,7 +52,8 @@ pub(crate) enum Stance {
     Allows,
     /// The value is taken for a mistake: nothing is withdrawn.
     Unclear,
-    /// There is no value, or no more.
+    /// There is no value, or no more; or it is only empty or `true`, which says nothing about source namespaces other than the
+    /// configured one: an unset variable in a script looks the same.
     Silent,
     /// `false`, or the names of other namespaces only, all of which exist: this cannot be a mistake.
     Refuses,
@@ -65,7 +66,6 @@ impl Consent {
         let annotation = namespace.annotations.as_ref().and_then(|all| all.get(name));
         let label = namespace.labels.as_ref().and_then(|all| all.get(name));
         for value in annotation.into_iter().chain(label) {
-            consent.is_stated = true;
             if let Err(mistake) = consent.parse(value) {
                 let value = quote(value);
                 return Self {
@@ -73,7 +73,6 @@ impl Consent {
                         "invalid value {value} of `{name}`: {mistake}; use `true`, names separated by commas, or `*`; to withdraw \
                          the consent, use `false`; until then nothing is copied, updated or removed because of it"
                     )),
-                    is_stated: true,
                     ..Self::default()
                 };
             }
@@ -88,7 +87,7 @@ impl Consent {
             Stance::Allows
         } else if self.error.is_some() || self.unknown(exists).next().is_some() {
             Stance::Unclear
-        } else if self.is_stated {
+        } else if self.is_explicit {
             Stance::Refuses
         } else {
             Stance::Silent
@@ -127,9 +126,10 @@ impl Consent {
     fn parse(&mut self, value: &str) -> Result<(), String> {
         match value.trim() {
             "" | "true" => self.configured = true,
-            "false" => {}
+            "false" => self.is_explicit = true,
             "*" => self.anywhere = true,
             list => {
+                self.is_explicit = true;
                 for name in list.split(',').map(str::trim) {
                     if NEGATIONS.contains(&name) || AFFIRMATIONS.contains(&name) || name == "*" {
                         return Err(format!("`{name}` is not taken for the name of a namespace"));
@@ -235,6 +235,23 @@ mod tests {
     }
 
     #[test]
+    fn label_and_annotation_refuse_together() {
+        for (annotation, label, expected) in [
+            ("", "true", Stance::Silent),
+            ("true", "false", Stance::Refuses),
+            ("", "team-b", Stance::Refuses),
+            ("", "team-a", Stance::Allows),
+        ] {
+            let consent = consent(Some(annotation), Some(label));
+            assert_eq!(
+                consent.stance("team-a", "home", |_| true),
+                expected,
+                "{annotation} {label}"
+            );
+        }
+    }
+
+    #[test]
     fn only_an_unmistakable_value_refuses() {
         use Stance::{Allows, Refuses, Silent, Unclear};
         let exists = |name: &str| ["home", "team-a", "team-b", "team-c"].contains(&name);
@@ -244,7 +261,9 @@ mod tests {
             (Some("*"), Allows),
             (None, Silent),
             (Some("false"), Refuses),
-            (Some("true"), Refuses),
+            (Some("true"), Silent),
+            (Some(""), Silent),
+            (Some(" "), Silent),
             (Some("team-b"), Refuses),
             (Some("team-b,team-c"), Refuses),
             (Some("ture"), Unclear),

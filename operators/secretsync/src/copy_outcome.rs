@@ -8,7 +8,7 @@ use crate::{
     api::{ADOPT_ANNOTATION, AdoptionPolicy, CONFIRM_REMOVAL_ANNOTATION},
     identity::SyncId,
     plan::ActiveSync,
-    removal_guard::Removal,
+    removal_guard::{Confirmation, Removal},
     requests::RequestError,
     work_tracker::CopyFailure,
 };
@@ -53,13 +53,17 @@ pub(crate) fn display_name(other: &SyncId, live: &ActiveSync) -> String {
     }
 }
 
-/// A copy whose removal waits for a confirmation. `key` is the SecretSync that has the status of the sync, and says how many
-/// there are: that number changes. `None` if an annotated source has none.
-pub(crate) fn unconfirmed(key: Option<&ObjectKey>, name: &Arc<str>) -> CopyFailure {
-    let way_out = key.map_or_else(
-        || "undo the change, or set the annotation of the source to `false`".to_owned(),
-        |key| format!("undo the change, or annotate SecretSync {key} as its status says"),
-    );
+/// A copy whose removal waits for a confirmation. The status of the sync says how many there are: that number changes.
+pub(crate) fn unconfirmed(confirmation: &Confirmation, name: &Arc<str>) -> CopyFailure {
+    let way_out = match confirmation {
+        Confirmation::Annotation(key) => {
+            format!("undo the change, or annotate SecretSync {key} as its status says")
+        }
+        Confirmation::Recreation(key) => format!(
+            "SecretSync {key} is gone, but was not deleted with its finalizer: create it again; to remove its copies, delete it then"
+        ),
+        Confirmation::Source => "undo the change, or set the annotation of the source to `false`".to_owned(),
+    };
     let message = format!(
         "it is no longer wanted, but removing so many copies at once needs a confirmation: {way_out}; a namespace whose \
          consent is `false` loses its copies at once"

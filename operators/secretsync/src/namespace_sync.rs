@@ -202,8 +202,7 @@ impl Engine {
                 Ok(Pruned::Unplanned) => return Err("other copies became unwanted meanwhile".into()),
                 Ok(Pruned::Held) => {
                     self.index.write().register_waiting(sync, namespace);
-                    let key = self.confirmation_key(sync);
-                    run.fail(unconfirmed(key.as_ref(), name), RetryPolicy::Poll);
+                    run.fail(unconfirmed(&self.confirmation(sync), name), RetryPolicy::Poll);
                 }
                 Err(failure) => run.add_removal(name, failure),
             }

@@ -1,7 +1,8 @@
 //! Counts the copies that a change removes, for the [`RemovalGuard`](crate::removal_guard::RemovalGuard).
 //!
 //! What counts, and is held back, are removals that may be a mistake of the source's owner: a selector or a label no longer
-//! matches, or an annotation is gone, of the source or of target namespaces. What is unmistakable is neither counted nor held:
+//! matches, an annotation is gone, of the source or of target namespaces, or a SecretSync is gone that was never seen being
+//! deleted, although it has a finalizer. What is unmistakable is neither counted nor held:
 //! the deletion of the sync or of the source, `false` on a source, and a target namespace that says `false`, or names others,
 //! which is its right.
 //!
@@ -22,7 +23,7 @@ use crate::{
     copy_metadata::CopyMetadata,
     engine::Engine,
     identity::{Job, SyncId, SyncOwner},
-    removal_guard::{CopyCount, Removal},
+    removal_guard::{Confirmation, CopyCount, Removal},
     source_status::{status_key, status_of},
     source_watch::SourceWatchKey,
     sync_index::SyncIndex,
@@ -51,9 +52,12 @@ impl SyncIndex {
         let home = match self.syncs.get(id) {
             Some(sync) if sync.is_deleting || at.copy.owner.as_deref() != Some(&*sync.owner) => return false,
             Some(sync) => &sync.namespace,
-            // Its annotation was removed, or `--annotation` was changed.
-            None if matches!(id, SyncId::Annotated { .. }) => &self.config.source_namespace,
-            None => return false,
+            None => match id {
+                // Its annotation was removed, or `--annotation` was changed.
+                SyncId::Annotated { .. } => &self.config.source_namespace,
+                // If it was deleted, its finalizer was not respected.
+                SyncId::Declared { namespace, .. } => namespace,
+            },
         };
         let place = self.namespaces.get(at.namespace);
         let Some(place) = place.filter(|place| !place.is_terminating) else {
@@ -147,14 +151,23 @@ impl Engine {
         key.is_none_or(|key| self.listers().syncs.get(&key).is_some())
     }
 
-    /// Returns the SecretSync on which a removal can be confirmed; `None` if the status of an annotated source cannot be shown.
-    pub(crate) fn confirmation_key(&self, id: &SyncId) -> Option<ObjectKey> {
+    /// Returns how a removal can be confirmed.
+    pub(crate) fn confirmation(&self, id: &SyncId) -> Confirmation {
         let home = Arc::clone(&self.index.read().config.source_namespace);
-        let key = status_key(id, &home)?;
-        // What it does not see cannot be confirmed either.
-        let is_seen = matches!(id, SyncId::Declared { .. }) || self.index.read().config.is_within(&home);
-        let is_free = self.status_object(id).is_some() || self.listers().syncs.get(&key).is_none();
-        (is_seen && is_free).then_some(key)
+        let Some(key) = status_key(id, &home) else {
+            return Confirmation::Source;
+        };
+        let is_absent = self.listers().syncs.get(&key).is_none();
+        match id {
+            SyncId::Declared { .. } if is_absent => Confirmation::Recreation(key),
+            SyncId::Declared { .. } => Confirmation::Annotation(key),
+            // What it does not see cannot be confirmed either.
+            SyncId::Annotated { .. } if !self.index.read().config.is_within(&home) => Confirmation::Source,
+            SyncId::Annotated { .. } if is_absent || self.status_object(id).is_some() => {
+                Confirmation::Annotation(key)
+            }
+            SyncId::Annotated { .. } => Confirmation::Source,
+        }
     }
 
     /// Returns the removal of this sync's copies that waits for a confirmation, if so.

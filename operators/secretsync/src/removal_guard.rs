@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use windlass::{
     k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp},
-    prelude::{Conditions, ResourceExt},
+    prelude::{Conditions, ObjectKey, ResourceExt},
     runtime::{Clock, READY_CONDITION},
 };
 
@@ -45,6 +45,16 @@ pub(crate) const MIN_COPIES: usize = 10;
 pub(crate) struct Removal {
     pub(crate) unwanted: usize,
     pub(crate) copies: usize,
+}
+
+/// What ends the wait for a confirmation, besides undoing the change.
+pub(crate) enum Confirmation {
+    /// An annotation on this SecretSync, which has or shows the status.
+    Annotation(ObjectKey),
+    /// This SecretSync does not exist: it has to be created again.
+    Recreation(ObjectKey),
+    /// The status of an annotated source cannot be shown: only `false` on the source.
+    Source,
 }
 
 /// The copies of a sync.

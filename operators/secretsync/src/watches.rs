@@ -3,6 +3,8 @@
 //! The watches of namespaces, SecretSyncs, copies, and annotated objects of the source namespace are permanent; all
 //! of them have to be complete before anything is reconciled. The source watches of SecretSyncs are opened and closed
 //! with them, and only the syncs that use one wait for it.
+//!
+//! No cache takes a 404 for a deletion (`keep_unserved`): copies would be removed because of it.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -46,12 +48,10 @@ pub(crate) async fn run_watches(engine: Arc<Engine>, source: SourceContext<Job>)
     let caches = source.caches();
 
     let annotation = Arc::clone(&engine.index.read().config.annotation);
-    let places = caches.projected(
-        &WatchScope::all().metadata_only(),
-        Settings::projected(move |namespace: &PartialObjectMeta<Namespace>| {
-            target_namespace(namespace, &annotation)
-        }),
-    );
+    let places =
+        Settings::projected(move |place: &PartialObjectMeta<Namespace>| target_namespace(place, &annotation));
+    let places = caches.projected(&WatchScope::all().metadata_only(), places.keep_unserved());
+    caches.configure(Settings::<SecretSync>::compact().keep_unserved());
     let syncs = caches.get::<SecretSync>(source.scope());
     let marks = Arc::new(SyncOwners::default());
     let secrets = copies::<Secret>(caches, source.scope(), &marks);
@@ -131,7 +131,7 @@ where
     let settings =
         Settings::projected(move |copy: &PartialObjectMeta<K>| CopyMetadata::of(&copy.metadata, &marks));
     let labelled = within.clone().labels(SOURCE_UID_LABEL).metadata_only();
-    caches.projected(&labelled, settings.managed_fields())
+    caches.projected(&labelled, settings.managed_fields().keep_unserved())
 }
 
 /// Caches the metadata of all possible sources of a watch.
@@ -144,7 +144,7 @@ where
     let settings = Settings::projected(move |object: &PartialObjectMeta<K>| {
         SourceMetadata::from_metadata(&object.metadata, &annotation)
     });
-    caches.projected(&key.scope(), settings)
+    caches.projected(&key.scope(), settings.keep_unserved())
 }
 
 /// Opens a source watch; `complete` is called after the initial list.

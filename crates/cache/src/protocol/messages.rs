@@ -112,3 +112,13 @@ pub enum Effect {
     /// Remove all objects: the kind was uninstalled.
     Clear,
 }
+
+/// What happens to the objects while the server does not serve the kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenUnserved {
+    /// They are removed: the kind was uninstalled.
+    #[default]
+    Clear,
+    /// They stay until a list succeeds.
+    Keep,
+}

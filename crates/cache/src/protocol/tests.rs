@@ -406,6 +406,23 @@ fn objects_are_cleared_after_two_404s() {
 }
 
 #[test]
+fn objects_may_be_kept_until_the_kind_is_served_again() {
+    let mut protocol = without_watch_list(1).when_unserved(WhenUnserved::Keep);
+    let not_found = [
+        ("list '10' all", ListFails(NotInstalled), Effect::Discard),
+        ("wait", Waited, Effect::None),
+    ];
+    let mut script = vec![
+        ("list '0' 500", Page("10", None), Effect::Replace),
+        ("watch '10'", WatchFails(NotInstalled), Effect::None),
+        ("wait", Waited, Effect::None),
+    ];
+    script.extend([not_found; 5].concat());
+    script.push(("list '10' all", Page("90", None), Effect::Replace));
+    continue_with(&mut protocol, &mut Instant::now(), &script);
+}
+
+#[test]
 fn single_404_keeps_the_objects() {
     let protocol = run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),

@@ -78,6 +78,7 @@ impl Parent<'_> {
         let report = match &pruned.blocked {
             _ if !problems.is_empty() => Report::problems(&problems, self.retry()),
             Some(message) => Report::prune_blocked(message),
+            None if !pruned.terminating.is_empty() => Report::pruning(&pruned.terminating),
             None => Report::reconciled(),
         };
         let update = StatusUpdate {
@@ -119,6 +120,13 @@ impl Parent<'_> {
             }
             // Earlier deletions cease to count, and the annotation may be a change that the controller filters out.
             return Ok(action.with_earlier_requeue(Some(WINDOW)));
+        }
+        // The event says that all is done.
+        if !problems.is_empty() || !pruned.terminating.is_empty() {
+            if has_written {
+                self.history.lock().set_event_pending(&self.key);
+            }
+            return Ok(action);
         }
         let version = status.written.as_ref().map(|write| write.version.as_str());
         let version = version.or(self.object.meta().resource_version.as_deref());

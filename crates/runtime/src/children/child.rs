@@ -8,7 +8,7 @@ use kube::{
 };
 use serde::Serialize;
 use serde_json::Value;
-use windlass_api::naming::is_path_segment;
+use windlass_api::{naming::is_path_segment, status::StatusClass};
 use windlass_cache::{Cacheable, GroupVersionKind, ObjectKey, is_cluster_scoped};
 
 use super::{
@@ -136,6 +136,10 @@ impl Child {
     }
 }
 
+fn is_forbidden(error: &Error) -> bool {
+    error.find::<kube::Error>().and_then(StatusClass::of_error) == Some(StatusClass::Forbidden)
+}
+
 impl Parent<'_> {
     /// Which object the child is. Without a name or an object, the key is incomplete.
     pub(super) fn child_id(&self, child: &Child) -> ChildId {
@@ -174,7 +178,11 @@ impl Parent<'_> {
         let mut existing = (child.read_cached)(&key, listers)?;
         if existing.is_none() && self.history.lock().has_child(&self.key, &kind.kind, &key) {
             // It was deleted, or the watch does not select it.
-            existing = child.read_live(&key, writer).await?;
+            existing = match child.read_live(&key, writer).await {
+                // A create fails if it exists, so it need not be read.
+                Err(error) if is_forbidden(&error) => None,
+                read => read?,
+            };
         }
         let writer = writer.dynamic(child.resource.clone());
         let mut is_uncached = false;

@@ -246,7 +246,8 @@ impl Desired {
     /// with its status. If other controllers write conditions too, the CRD must declare the list as a map by type
     /// (`x-kubernetes-list-type: map`); `docs/status.md` shows how.
     ///
-    /// A `Ready` condition replaces the runtime's, except when a child failed or pruning is blocked.
+    /// A `Ready` condition replaces the runtime's, except when a child failed, waits, or is being deleted to be created again,
+    /// or when pruning is blocked.
     ///
     /// ```
     /// use windlass_runtime::{ConditionUpdate, Desired};

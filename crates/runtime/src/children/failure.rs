@@ -36,7 +36,7 @@ pub(super) struct Problem {
 #[derive(Debug)]
 pub(super) enum Cause {
     Failed(Error),
-    /// It is being deleted, and is created again afterwards.
+    /// It is being deleted, and is created again afterwards, or it is unwanted.
     Terminating,
     /// A child that must be applied first is not.
     Waiting {
@@ -47,6 +47,11 @@ pub(super) enum Cause {
 impl Problem {
     pub(super) fn failed(child: &dyn fmt::Display, error: Error) -> Self {
         let (child, why) = (child.to_string(), Cause::Failed(error));
+        Self { child, why }
+    }
+
+    pub(super) fn terminating(child: &dyn fmt::Display) -> Self {
+        let (child, why) = (child.to_string(), Cause::Terminating);
         Self { child, why }
     }
 

@@ -2,16 +2,27 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, core::ApiResource};
-use windlass_cache::{Cacheable, GroupVersionKind, Index, Lister, Query};
+use windlass_cache::{Cacheable, DecodeError, GroupVersionKind, Index, Lister, ObjectKey, Query};
 
 use super::child::{CONTROLLER_LABEL, is_controlled_by};
+
+/// A child of an object.
+pub(crate) struct OwnedChild {
+    pub(crate) key: ObjectKey,
+    pub(crate) is_deleting: bool,
+    /// If it does not decode, whether the owner is its controller is not known.
+    pub(crate) metadata: Result<ObjectMeta, DecodeError>,
+}
 
 /// A kind that a controller owns.
 pub(crate) trait OwnedKind: Send + Sync + 'static {
     fn kind(&self) -> &GroupVersionKind;
 
-    /// Objects that this owner controls, that have the controller's label, and that are not being deleted.
-    fn children_of(&self, owner_uid: &str, controller: &str) -> Vec<ObjectMeta>;
+    /// Objects that this owner controls and that have the controller's label.
+    fn children_of(&self, owner_uid: &str, controller: &str) -> Vec<OwnedChild>;
+
+    /// Whether the object exists and is being deleted. Own deletions are in the cache.
+    fn is_deleting(&self, key: &ObjectKey) -> bool;
 
     /// The resource, for writes.
     fn resource(&self) -> ApiResource;
@@ -43,18 +54,32 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>> OwnedKind for ChildListe
         ApiResource::erase::<K>(&self.dynamic)
     }
 
-    fn children_of(&self, owner_uid: &str, controller: &str) -> Vec<ObjectMeta> {
+    fn is_deleting(&self, key: &ObjectKey) -> bool {
+        self.lister
+            .get_cached(key)
+            .is_some_and(|stored| stored.meta().is_deleting())
+    }
+
+    fn children_of(&self, owner_uid: &str, controller: &str) -> Vec<OwnedChild> {
         let query = Query::all().indexed(&self.by_owner, owner_uid);
         let mut children = Vec::new();
         for stored in self.lister.list_cached(&query) {
             let meta = stored.meta();
-            if meta.is_deleting() || meta.label(CONTROLLER_LABEL) != Some(controller) {
+            if meta.label(CONTROLLER_LABEL) != Some(controller) {
                 continue;
             }
-            let Ok(object) = stored.object() else { continue };
-            if is_controlled_by(object.meta(), owner_uid) {
-                children.push(object.meta().clone());
+            let metadata = stored.object().map(|object| object.meta().clone());
+            if metadata
+                .as_ref()
+                .is_ok_and(|metadata| !is_controlled_by(metadata, owner_uid))
+            {
+                continue;
             }
+            children.push(OwnedChild {
+                key: meta.key().clone(),
+                is_deleting: meta.is_deleting(),
+                metadata,
+            });
         }
         children
     }

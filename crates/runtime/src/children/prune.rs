@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use windlass_cache::{GroupVersionKind, ObjectKey};
+use windlass_cache::GroupVersionKind;
 
 use super::{
     Parent,
@@ -17,7 +17,7 @@ use super::{
     compare::fingerprint,
     desired::Desired,
     failure::Problem,
-    owned::OwnedKind,
+    owned::{OwnedChild, OwnedKind},
 };
 
 /// Annotation on an object that allows the deletion of children that [`PrunePolicy::Guarded`] keeps. The conditions and
@@ -183,6 +183,8 @@ pub(super) struct Pruned {
     /// What is kept, why, and how to allow its deletion.
     pub(super) blocked: Option<String>,
     pub(super) problems: Vec<Problem>,
+    /// Unwanted children that still exist and are being deleted, also since an earlier reconcile.
+    pub(super) terminating: Vec<Problem>,
 }
 
 impl Parent<'_> {
@@ -200,30 +202,53 @@ impl Parent<'_> {
             .map(|child| identity(&child.kind, &child.key))
             .collect();
         let (mut existing, mut unwanted, mut objects) = (0, Vec::new(), Vec::new());
-        let mut wanted_kinds = Vec::new();
+        let (mut wanted_kinds, mut pruned) = (Vec::new(), Pruned::default());
         for owned in &listers.owned_kinds {
-            for metadata in owned.children_of(uid, &listers.controller) {
-                let object = DynamicObject {
-                    types: None,
+            for child in owned.children_of(uid, &listers.controller) {
+                let OwnedChild {
+                    key,
+                    is_deleting,
                     metadata,
-                    data: Value::Null,
+                } = child;
+                let kind = owned.kind();
+                let is_wanted = is_wanted.contains(&identity(kind, &key));
+                let child = || ChildId {
+                    kind: kind.clone(),
+                    key: key.clone(),
                 };
-                let (kind, key) = (owned.kind(), ObjectKey::of(&object));
+                if is_deleting {
+                    let unwanted = (!is_wanted).then(|| Problem::terminating(&child()));
+                    pruned.terminating.extend(unwanted);
+                    continue;
+                }
+                let metadata = match metadata {
+                    Ok(metadata) => metadata,
+                    Err(error) => {
+                        // One that is wanted was reported when it was read.
+                        let problem = (!is_wanted).then(|| Problem::failed(&child(), error.into()));
+                        pruned.problems.extend(problem);
+                        continue;
+                    }
+                };
                 existing += 1;
-                if is_wanted.contains(&identity(kind, &key)) {
+                if is_wanted {
                     if wanted_kinds.last() != Some(&kind) {
                         wanted_kinds.push(kind);
                     }
                 } else {
-                    let kind = kind.clone();
-                    unwanted.push(ChildId { kind, key });
+                    unwanted.push(child());
+                    let object = DynamicObject {
+                        types: None,
+                        metadata,
+                        data: Value::Null,
+                    };
                     objects.push((owned.as_ref(), object));
                 }
             }
         }
         if unwanted.is_empty() {
             self.history.lock().set_requested_approval(&self.key, None);
-            return Pruned::default();
+            return pruned;
         }
         let requested = self.history.lock().requested_approval(&self.key);
         let is_allowed =
@@ -242,16 +267,15 @@ impl Parent<'_> {
             self.history
                 .lock()
                 .set_requested_approval(&self.key, Some(approval));
-            return Pruned {
-                blocked,
-                ..Pruned::default()
-            };
+            return Pruned { blocked, ..pruned };
         }
-        let mut pruned = Pruned::default();
         for (child, (owned, object)) in unwanted.iter().zip(&objects) {
             match self.delete_child(child, *owned, object).await {
                 Ok(()) => {
                     pruned.deleted += 1;
+                    if owned.is_deleting(&child.key) {
+                        pruned.terminating.push(Problem::terminating(child));
+                    }
                     self.history.lock().record_deletion(&self.key, generation, now);
                 }
                 Err(error) => pruned.problems.push(Problem::failed(child, error)),
@@ -322,6 +346,8 @@ fn is_approved(object: &ObjectMeta, wanted: &[ChildId], requested: Option<&str>)
 
 #[cfg(test)]
 mod tests {
+    use windlass_cache::ObjectKey;
+
     use super::*;
 
     fn kind(name: &str) -> GroupVersionKind {

@@ -12,7 +12,7 @@ use crate::{
 /// Reason of `Reconciling` while a failed reconcile is retried. Flux uses the same.
 const RETRY_REASON: &str = "ProgressingWithRetry";
 
-/// Reason of `Ready` and `Reconciling` while a child is being deleted, to be created again.
+/// Reason of `Ready` and `Reconciling` while a child is being deleted, to be created again or because it is unwanted.
 const TERMINATING_REASON: &str = "ChildTerminating";
 
 /// Reason of `Ready` and `Stalled` while unwanted children are kept, and of the event.
@@ -71,6 +71,14 @@ impl Report {
             reconciling: Some(update(ConditionUpdate::true_, RECONCILING_CONDITION)),
             stalled: None,
             precedence: Precedence::Author,
+        }
+    }
+
+    /// Every child is applied, and these unwanted ones are being deleted.
+    pub(super) fn pruning(terminating: &[Problem]) -> Self {
+        Self {
+            precedence: Precedence::Author,
+            ..Self::problems(terminating, Retry::Follows)
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a controller needs: the kinds that it lists, and the rights to what the runtime surely does for it.
 //!
 //! Rights that a controller may never use are left out, such as those of an author's own writes, and `get` of a child,
-//! which is read only if a foreign object has its name.
+//! which must be read only if a foreign object has its name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +24,8 @@ pub(crate) struct RequiredKind {
     pub(crate) plural: String,
     /// `None`: all, or cluster-scoped.
     pub(crate) namespaces: Option<BTreeSet<String>>,
+    /// It has a field selector, which a right may be limited to.
+    pub(crate) is_partial: bool,
     /// Its objects are children of the controller's.
     pub(crate) is_owned: bool,
     pub(crate) failures: Box<dyn Fn() -> Vec<SyncFailure> + Send + Sync>,
@@ -71,6 +73,7 @@ impl RequiredKind {
             plural: resource.plural,
             // Asked only about what the server has denied.
             namespaces: Some(BTreeSet::new()),
+            is_partial: false,
             is_owned: false,
             failures: Box::new(move || reported.sync_failures()),
         }
@@ -92,6 +95,25 @@ impl RequiredKind {
             plural: format!("{}{subresource}", self.plural),
             name: String::new(),
         }
+    }
+
+    /// The rights to list and watch it. Empty if they may be limited to a part of the objects, which cannot be asked about.
+    pub(crate) fn read_rights(&self) -> RightsByResource {
+        let places = self.places().into_iter().filter(|_| !self.is_partial);
+        places.map(|namespace| self.read_right(&namespace)).collect()
+    }
+
+    /// Those of them that the server has already denied.
+    pub(super) fn denied_rights(&self) -> RightsByResource {
+        let failures = (self.failures)().into_iter();
+        let denied = failures.filter(|failure| failure.error.kind == WatchErrorKind::Forbidden);
+        denied
+            .map(|failure| self.read_right(&failure.namespace))
+            .collect()
+    }
+
+    fn read_right(&self, namespace: &str) -> (Resource, BTreeSet<&'static str>) {
+        (self.resource(namespace, ""), BTreeSet::from(["list", "watch"]))
     }
 
     /// What is missing and the fix, if the server does not know the kind. `installable` are the CRDs that the program has.
@@ -162,17 +184,6 @@ impl DeclarativeWrites {
     }
 }
 
-/// The rights to list and watch a kind: all, and those that the server has already denied.
-pub(super) fn read_rights(kind: &RequiredKind) -> (RightsByResource, RightsByResource) {
-    let read = |namespace: &str| (kind.resource(namespace, ""), BTreeSet::from(["list", "watch"]));
-    let failures = (kind.failures)().into_iter();
-    let denied = failures.filter(|failure| failure.error.kind == WatchErrorKind::Forbidden);
-    let denied: RightsByResource = denied.map(|failure| read(&failure.namespace)).collect();
-    let declared = kind.places();
-    let all = declared.iter().map(|namespace| read(namespace));
-    (all.chain(denied.clone()).collect(), denied)
-}
-
 /// The rights that leader election needs.
 pub(crate) fn election_rights(namespace: &str, lease: &str) -> RightsByResource {
     let lease = Resource {
@@ -196,6 +207,7 @@ mod tests {
             version: "v1".to_owned(),
             plural: plural.to_owned(),
             namespaces: Some(namespaces).filter(|namespaces| !namespaces.is_empty()),
+            is_partial: false,
             is_owned,
             failures: Box::new(Vec::new),
         }

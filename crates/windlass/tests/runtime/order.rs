@@ -1,13 +1,18 @@
 //! Order between children.
 
+use std::time::Duration;
+
 use windlass::{
-    k8s_openapi::api::core::v1::{ConfigMap, Secret},
+    k8s_openapi::api::core::v1::{ConfigMap, Event, Secret},
     prelude::*,
     runtime::{ChildRef, STALLED_CONDITION},
 };
-use windlass_suite::Context as Case;
+use windlass_suite::{Context as Case, RecordedRequest};
 
 use crate::runtime::shop::{Shop, Street, all_shown, config, message, secret};
+
+/// How long no request is sent when all is done.
+const IDLE: Duration = Duration::from_millis(500);
 
 /// A name that the server rejects.
 const INVALID: &str = "Not_Valid!";
@@ -59,8 +64,13 @@ pub(crate) async fn child_waits_for_its_predecessors(case: Case) -> anyhow::Resu
 }
 
 pub(crate) async fn child_that_is_being_deleted_is_not_ready(case: Case) -> anyhow::Result<()> {
-    let mut street = Street::new(&case, |_| Ok(Desired::new().child(config("one")))).await?;
-    street.wait_for_ready("True Reconciled").await?;
+    let plan = |_: &Shop| Ok(Desired::new().child(config("one")).event("Synced", "all is well"));
+    let mut street = Street::new(&case, plan).await?;
+    let shop = street.wait_for_ready("True Reconciled").await?;
+    let is_synced = |event: &Event| event.reason.as_deref() == Some("Synced");
+    street.env.wait_for_event(&*shop, is_synced).await?;
+    street.env.proxy().wait_until_idle(IDLE).await;
+    street.env.proxy().clear();
     let hold = json!({ "metadata": { "finalizers": ["suite.windlass.dev/hold"] } });
     street.env.patch::<ConfigMap>("one", hold).await?;
     street.env.delete::<ConfigMap>("one").await?;
@@ -72,10 +82,17 @@ pub(crate) async fn child_that_is_being_deleted_is_not_ready(case: Case) -> anyh
             "Reconciling True ChildTerminating"
         ]
     );
+    street.env.proxy().wait_until_idle(IDLE).await;
+    let is_event = |sent: &RecordedRequest| sent.is_write() && sent.resource() == "events";
+    assert!(
+        !street.env.proxy().requests().iter().any(is_event),
+        "not all is well"
+    );
     street
         .env
         .patch::<ConfigMap>("one", json!({ "metadata": { "finalizers": null } }))
         .await?;
     street.wait_for_ready("True Reconciled").await?;
+    street.env.proxy().wait_until_sent(is_event).await?;
     street.stop().await
 }

@@ -112,6 +112,37 @@ pub(crate) async fn kind_that_is_not_mentioned_is_kept_and_reported(case: Case) 
     street.stop().await
 }
 
+/// An unwanted child still exists while a finalizer holds it. The author's `Ready` is about the children that are desired.
+pub(crate) async fn pruned_child_that_still_exists_is_reported(case: Case) -> anyhow::Result<()> {
+    let mut street = Street::new(&case, both).await?;
+    street.wait_for_ready("True Reconciled").await?;
+    let finalizers = |names: &[&str]| json!({ "metadata": { "finalizers": names } });
+    let hold = finalizers(&["suite.windlass.dev/hold"]);
+    street.env.patch::<Secret>("two", hold).await?;
+    let less = || Desired::new().child(config("one")).without::<Secret>();
+    let shop = street
+        .want(move |_: &Shop| Ok(less()), "False ChildTerminating")
+        .await?;
+    assert_eq!(
+        all_shown(&shop),
+        [
+            "Ready False ChildTerminating",
+            "Reconciling True ChildTerminating"
+        ]
+    );
+    let expected = format!("Secret {}/two is being deleted", case.namespace());
+    assert_eq!(message(&shop, "Ready"), expected);
+    let fine = move |_: &Shop| Ok(less().condition(ConditionUpdate::true_("Ready", "Fine")));
+    let shop = street.want(fine, "True Fine").await?;
+    assert_eq!(
+        all_shown(&shop),
+        ["Ready True Fine", "Reconciling True ChildTerminating"]
+    );
+    street.env.patch::<Secret>("two", finalizers(&[])).await?;
+    street.wait(|shop| all_shown(shop) == ["Ready True Fine"]).await?;
+    street.stop().await
+}
+
 /// The value of the annotation in a message.
 fn approval(message: &str) -> String {
     let value = message.split_once("allow-prune=");

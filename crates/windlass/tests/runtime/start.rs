@@ -29,12 +29,15 @@ use windlass::{
     serde_json::{self, Value},
 };
 use windlass_cluster::User;
-use windlass_suite::{Context as Case, RecordedRequest, RunningManager, STEP_TIMEOUT};
+use windlass_suite::{
+    Context as Case, RecordedRequest, RunningManager, STEP_TIMEOUT, TestEnvironment, install_crds,
+};
 
 use crate::runtime::{
     fixture::{self, Fixture, lock},
     garden::{Garden, desired, gardens},
     manager::definition,
+    shop::{Plan, Shop, ShopSpec, config, shops},
 };
 
 fn role(case: &Case, rules: &Value) -> serde_json::Result<Role> {
@@ -227,6 +230,64 @@ pub(crate) async fn missing_write_rights_are_reported_at_the_start(case: Case) -
     drop(stop);
     thread.join().expect("no panic")?;
     Ok(())
+}
+
+/// A user that may list, but not watch: the controller starts, follows the server late only, and the log names the right.
+pub(crate) async fn missing_watch_right_is_reported_at_the_start(case: Case) -> anyhow::Result<()> {
+    let _env = Fixture::new(&case).await?;
+    let few = json!([{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"] }]);
+    let user = user(&case, few).await?;
+    let manager = Manager::new(user.client())
+        .namespace(case.namespace())
+        .controller(counting(&Arc::default()));
+    let controllers = manager.controllers();
+    let (lines, stop, thread) = run_logged(manager);
+    for (message, verbs) in [
+        ("rights are missing", "[watch]"),
+        ("cannot follow the server", "[list, watch]"),
+    ] {
+        until(&controllers, || !lines.with(message).is_empty()).await?;
+        let expected = format!(
+            "add to the rules of its Role in namespace {}: [{{apiGroups: [\"\"], resources: [configmaps], verbs: {verbs}}}]",
+            case.namespace()
+        );
+        let line = lines.with(message).concat();
+        // As text, quotes in a field are escaped.
+        assert!(line.replace('\\', "").contains(&expected), "{line}\n{expected}");
+    }
+    assert!(is_running(&controllers, 0), "it has started");
+    drop(stop);
+    thread.join().expect("no panic")?;
+    Ok(())
+}
+
+/// The create of a child is conditional, so a role without `get` of children is enough.
+pub(crate) async fn deleted_child_is_created_again_without_the_right_to_get_it(
+    case: Case,
+) -> anyhow::Result<()> {
+    install_crds(&case, [Shop::crd()]).await?;
+    let env = TestEnvironment::new(&case);
+    env.create(Shop::new("corner", ShopSpec { size: 1 })).await?;
+    let children = json!(["list", "watch", "create", "patch", "delete"]);
+    let few = json!([
+        { "apiGroups": ["suite.windlass.dev"], "resources": ["shops"], "verbs": ["get", "list", "watch"] },
+        { "apiGroups": ["suite.windlass.dev"], "resources": ["shops/status"], "verbs": ["patch"] },
+        { "apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": children },
+        { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
+    ]);
+    let user = user(&case, few).await?;
+    let plan: Plan = Arc::new(Mutex::new(Arc::new(|_: &Shop| {
+        Ok(Desired::new().child(config("one")))
+    })));
+    let manager = Manager::new(user.client())
+        .namespace(case.namespace())
+        .controller(shops(&plan));
+    let running = RunningManager::start(manager);
+    let first = env.wait_for::<ConfigMap>("one", |_| true).await?;
+    env.delete::<ConfigMap>("one").await?;
+    env.wait_for::<ConfigMap>("one", |again| again.uid() != first.uid())
+        .await?;
+    running.stop().await
 }
 
 /// Without `--install`. The user may not read CRDs either.

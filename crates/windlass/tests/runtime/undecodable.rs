@@ -5,7 +5,10 @@ use windlass::{
 };
 use windlass_suite::{Context as Case, RunningManager, TestEnvironment, install_crds};
 
-use crate::runtime::shop::{ShopStatus, config, shown};
+use crate::runtime::{
+    fixture::lock,
+    shop::{Shop, ShopStatus, Street, config, message, shown},
+};
 
 /// Desired state of a [`Kiosk`].
 #[windlass::resource(group = "suite.windlass.dev", version = "v1")]
@@ -77,4 +80,31 @@ pub(crate) async fn undecodable_object_is_reported_in_the_status(case: Case) -> 
         .await?;
     env.wait_for("corner", is_ready).await?;
     running.stop().await
+}
+
+/// An unwanted child whose owner cannot be read may be anyone's: it is kept, and reported until a person deletes it.
+pub(crate) async fn undecodable_child_is_reported_when_it_is_unwanted(case: Case) -> anyhow::Result<()> {
+    install_crds(&case, [server::Kiosk::crd()]).await?;
+    let with_child = |_: &Shop| Ok(Desired::new().child(Kiosk::new("child", KioskSpec { size: 1 })));
+    let mut street = Street::closed(&case, with_child).await?;
+    let plan = Arc::clone(&street.plan);
+    let shops = Controller::<Shop>::new("shops").owns::<Kiosk>();
+    street.run(shops.declare(move |shop: Arc<Shop>, _: Context| {
+        let wants = Arc::clone(&lock(&plan));
+        async move { wants(&shop) }
+    }));
+    street.wait_for_ready("True Reconciled").await?;
+    let many = json!({ "spec": { "size": "many" } });
+    street.env.patch::<server::Kiosk>("child", many).await?;
+    let without = |_: &Shop| Ok(Desired::new().without::<Kiosk>());
+    let shop = street.want(without, "False ReconcileFailed").await?;
+    let text = message(&shop, "Ready");
+    let child = format!("{}/child", case.namespace());
+    assert!(
+        text.contains(&child) && text.contains("invalid type: string"),
+        "{text}"
+    );
+    street.env.delete::<server::Kiosk>("child").await?;
+    street.wait_for_ready("True Reconciled").await?;
+    street.stop().await
 }

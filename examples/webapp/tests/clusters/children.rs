@@ -62,6 +62,19 @@ pub(crate) async fn webapp_is_not_ready_with_pods_of_the_old_image(fixture: &Fix
         .wait_for::<WebApp>("shop", |app| ready(app).is_some_and(|(of, _)| of == generation))
         .await?;
     assert_eq!(ready(&app), Some((generation, false)));
+    // Both old pods are ready and a new one is not; then a new one has replaced an old one, and the other is not ready.
+    for (replicas, updated, current) in [(3, 1, 0), (3, 2, 1)] {
+        fixture.report_replicas("shop", replicas, updated, 2).await?;
+        let message = format!("{current} of 2 replicas are ready");
+        let is_reported = |app: &WebApp| {
+            let conditions = app.status.as_ref().map(|status| &status.conditions);
+            conditions
+                .and_then(|conditions| conditions.of_type("Ready"))
+                .is_some_and(|ready| ready.message == message)
+        };
+        let app = fixture.wait_for::<WebApp>("shop", is_reported).await?;
+        assert_eq!(ready(&app), Some((generation, false)));
+    }
     fixture.roll_out("shop").await?;
     fixture
         .wait_for::<WebApp>("shop", |app| ready(app) == Some((generation, true)))

@@ -147,9 +147,21 @@ impl Fixture {
     pub(crate) async fn roll_out(&self, name: &str) -> anyhow::Result<()> {
         let deployment = self.get::<Deployment>(name).await?;
         let replicas = deployment.spec.and_then(|spec| spec.replicas);
+        let replicas = replicas.unwrap_or_default();
+        self.report_replicas(name, replicas, replicas, replicas).await
+    }
+
+    /// Writes the status of a Deployment with so many replicas, of which so many have its current spec, and so many are ready.
+    pub(crate) async fn report_replicas(
+        &self,
+        name: &str,
+        replicas: i32,
+        updated: i32,
+        ready: i32,
+    ) -> anyhow::Result<()> {
         let status = json!({
-            "observedGeneration": deployment.metadata.generation,
-            "replicas": replicas, "updatedReplicas": replicas, "readyReplicas": replicas,
+            "observedGeneration": self.get::<Deployment>(name).await?.metadata.generation,
+            "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready,
         });
         self.patch_status::<Deployment>(name, json!({ "status": status }))
             .await?;

@@ -89,7 +89,7 @@ pub(super) fn compute_status(
             PolicyPhase::Paused
         }
         _ if status.rebooting > 0 => PolicyPhase::Rolling,
-        _ if status.requested > 0 => PolicyPhase::Waiting,
+        _ if status.requested > 0 || status.failed > 0 => PolicyPhase::Waiting,
         _ => PolicyPhase::Idle,
     });
     let wrong = validation_error_of(observed.policies, policy);

@@ -170,6 +170,19 @@ fn every_state_says_what_is_waited_for() {
     };
     for (case, reason, message) in [
         (Case::new([idle]), ProgressReason::Idle, "no reboot is requested"),
+        // Below the failure budget.
+        (
+            Case::new([failed.clone()]),
+            ProgressReason::NodesFailed,
+            "failed: a (no new boot ID)",
+        ),
+        (
+            Case::new([failed.clone()])
+                .nightly()
+                .halted(HaltReason::WindowClosed),
+            ProgressReason::NodesFailed,
+            "failed: a (no new boot ID)",
+        ),
         (
             slot,
             ProgressReason::Rebooting,

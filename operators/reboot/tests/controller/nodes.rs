@@ -10,7 +10,7 @@ use windlass::{
 };
 use windlass_cluster::Backend;
 use windlass_reboot::{
-    PolicyPhase,
+    PolicyPhase, RebootPolicy,
     state::{AnnotationKeys, Phase, Progress},
     state_machine::NodeView,
 };
@@ -163,10 +163,16 @@ pub(crate) async fn rollout_continues_until_the_failure_budget_is_exhausted(
     }
     fleet.request(&first).await?;
     fleet.wait_for_phase(&first, Phase::Failed).await?;
-    let policy = fleet
-        .wait_for_policy(|policy| status(policy).conditions.is_true("Degraded"))
-        .await?;
-    assert!(!status(&policy).conditions.is_true("Paused"));
+    // No other node asks for a reboot, but a person has to act.
+    let waits = |policy: &RebootPolicy| {
+        let conditions = &status(policy).conditions;
+        let progressing = conditions.of_type("Progressing");
+        progressing.is_some_and(|progressing| progressing.reason == "NodesFailed")
+    };
+    let policy = fleet.wait_for_policy(waits).await?;
+    let found = status(&policy);
+    assert!(found.conditions.is_true("Degraded") && !found.conditions.is_true("Paused"));
+    assert_eq!(found.phase, Some(PolicyPhase::Waiting));
     fleet.request(&well).await?;
     fleet.wait_until_idle(&well).await?;
     fleet.request(&second).await?;

@@ -3,10 +3,18 @@
 use std::time::Duration;
 
 use windlass::{
-    k8s_openapi::api::core::v1::{Event, Secret},
-    kube::ResourceExt,
+    k8s_openapi::{
+        api::core::v1::{Event, Secret},
+        apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+            CustomResourceDefinition, CustomResourceDefinitionVersion,
+        },
+    },
+    kube::{
+        Api, CustomResourceExt, ResourceExt,
+        api::{Patch, PatchParams},
+    },
     prelude::*,
-    serde_json::Value,
+    serde_json::{Value, to_value},
 };
 use windlass_secretsync::{
     SecretSync, SecretSyncStatus,
@@ -352,6 +360,116 @@ pub(crate) async fn consent_that_vanishes_everywhere_waits_for_a_confirmation(
         running.stop().await?;
     }
     Ok(())
+}
+
+/// A script with an unset variable empties the consent of all namespaces, or sets it to `true`, which is about copies from the
+/// operator's source namespace only. A namespace that says `false` loses its copies at once.
+pub(crate) async fn consent_without_names_waits_for_a_confirmation(case: Case) -> anyhow::Result<()> {
+    for value in ["", "true"] {
+        let case = case.fresh().await?;
+        let env = TestCluster::new(&case).await?;
+        env.namespace("team-a", json!({})).await?;
+        let all = names(12);
+        for name in &all {
+            env.namespace(name, consent("team-a")).await?;
+        }
+        let team = env.in_namespace("team-a");
+        team.create(secret("token", "1")).await?;
+        let running = env.start().await?;
+        env.sync("team-a", "shared", json!({ "names": ["token"] }))
+            .await?;
+        env.wait_for_status("team-a", "shared", |status| status.synced == 12)
+            .await?;
+        env.settle().await;
+        running.stop().await?;
+        for name in &all {
+            env.patch_namespace(name, consent(value)).await?;
+        }
+        env.proxy().clear();
+        let running = env.start().await?;
+        env.wait_for_status("team-a", "shared", asks_for(12)).await?;
+        env.settle().await;
+        assert_eq!(env.copy_writes(), [""; 0], "`{value}`");
+        env.patch_namespace(&all[11], consent("false")).await?;
+        wait_until_gone(&env, &all[11..], "token").await?;
+        env.wait_for_status("team-a", "shared", asks_for(11)).await?;
+        team.patch::<SecretSync>("shared", confirm(11)).await?;
+        wait_until_gone(&env, &all, "token").await?;
+        running.stop().await?;
+    }
+    Ok(())
+}
+
+/// The CRD stops serving the version that the process knows, as an upgrade may do before the process is replaced. The SecretSyncs
+/// still exist, so nothing is removed, and all goes on when they are served again.
+pub(crate) async fn unserved_kind_removes_no_copies(case: Case) -> anyhow::Result<()> {
+    let (env, running, all) = prepare(&case, 3).await?;
+    let crds = Api::<CustomResourceDefinition>::all(env.case().client());
+    let mut crd = SecretSync::crd();
+    let name = crd.name_any();
+    let served = crd.spec.versions[0].clone();
+    crd.spec.versions[0].served = false;
+    crd.spec.versions.push(CustomResourceDefinitionVersion {
+        name: "v1beta1".to_owned(),
+        storage: false,
+        ..served.clone()
+    });
+    let patch = Patch::Merge(json!({ "spec": { "versions": crd.spec.versions } }));
+    crds.patch(&name, &PatchParams::default(), &patch).await?;
+    // After the second 404 a cache may take the objects for deleted.
+    let is_list =
+        |request: &RecordedRequest| request.resource() == "secretsyncs" && request.access.verb == "list";
+    for _ in 0..4 {
+        env.proxy().wait_until_sent(is_list).await?;
+        env.proxy().take(|request| is_list(request));
+    }
+    env.settle().await;
+    assert_eq!(env.copy_writes(), [""; 0]);
+    for namespace in &all {
+        env.wait_for_copy(namespace, "token", "1").await?;
+    }
+    let patch = Patch::Merge(json!({ "spec": { "versions": [served] } }));
+    crds.patch(&name, &PatchParams::default(), &patch).await?;
+    let changed = json!({ "data": secret("token", "2").data });
+    env.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    for namespace in &all {
+        env.wait_for_copy(namespace, "token", "2").await?;
+    }
+    let is_deletion = |write: &String| write.starts_with("delete");
+    assert!(
+        !env.copy_writes().iter().any(is_deletion),
+        "{:?}",
+        env.copy_writes()
+    );
+    running.stop().await
+}
+
+/// A SecretSync is gone that was never seen being deleted: many copies wait until it exists again. Its deletion is the confirmation.
+pub(crate) async fn lost_sync_keeps_its_copies_until_it_is_deleted(case: Case) -> anyhow::Result<()> {
+    let (env, running, all) = prepare(&case, 12).await?;
+    running.stop().await?;
+    let home = env.in_namespace(HOME);
+    let lost = home.get::<SecretSync>("shared").await?;
+    let free = json!({ "metadata": { "finalizers": null } });
+    home.patch::<SecretSync>("shared", free).await?;
+    home.delete::<SecretSync>("shared").await?;
+    home.wait_until_deleted::<SecretSync>("shared").await?;
+    env.proxy().clear();
+    let running = env.start().await?;
+    env.settle().await;
+    assert_eq!(env.copy_writes(), [""; 0]);
+    env.sync(HOME, "shared", to_value(&lost.spec)?).await?;
+    env.wait_for_status(HOME, "shared", |status| status.synced == 12)
+        .await?;
+    let is_deletion = |write: &String| write.starts_with("delete");
+    assert!(
+        !env.copy_writes().iter().any(is_deletion),
+        "{:?}",
+        env.copy_writes()
+    );
+    home.delete::<SecretSync>("shared").await?;
+    wait_until_gone(&env, &all, "token").await?;
+    running.stop().await
 }
 
 /// The status of an annotated source is gone, or its name is taken: what happened before a start still waits.
