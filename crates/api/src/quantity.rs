@@ -194,7 +194,8 @@ impl Parsed {
         let end = text.find(|sign: char| !sign.is_ascii_digit() && sign != '.');
         let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+        // A dot alone is zero for Kubernetes.
+        if fraction.contains('.') || number.is_empty() {
             return None;
         }
         let (format, factor, exponent) = parse_suffix(suffix)?;
@@ -488,7 +489,6 @@ mod tests {
             "1e",
             "1.1.1",
             "1K",
-            ".",
             "1e400",
             "x",
             "1x",

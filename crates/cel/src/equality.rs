@@ -29,7 +29,11 @@ pub(crate) fn equals(left: &Value<'_>, right: &Value<'_>, work: &mut Work) -> Re
             (Some(left), Some(right)) => return equals(left, right, work),
             _ => false,
         },
-        (Value::Opaque(left), Value::Opaque(right)) => left.equals(&**right),
+        (Value::Opaque(left), Value::Opaque(right)) => {
+            return left.equals(&**right).ok_or_else(EvalError::no_such_overload);
+        }
+        // Nor may a value with functions of its own be, if it is on the left.
+        (Value::Opaque(_), _) => return Err(EvalError::no_such_overload()),
         // Kubernetes' lists and maps refuse to be compared with anything else.
         (Value::List(list), _) if list.is_schema_data() => return Err(EvalError::no_such_overload()),
         (Value::Map(map), _) if Map::is_schema_data(map) => return Err(EvalError::no_such_overload()),

@@ -266,7 +266,8 @@ impl<'a> List<'a> {
     pub(crate) fn contains(&self, value: &Value<'a>, work: &mut Work) -> Result<bool, EvalError> {
         let mut failure = None;
         for element in self {
-            match equality::equals(&element?, value, work) {
+            // What is looked for is on the left, as in cel-go.
+            match equality::equals(value, &element?, work) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 Err(error) if error.is_final() => return Err(error),

@@ -148,6 +148,10 @@ fn translate(pattern: &str) -> Result<String, String> {
     let mut rest = pattern;
     // Where the current class begins.
     let mut class: Option<&str> = None;
+    // The character before, in a class, if a hyphen makes a range of it.
+    let mut range_start: Option<char> = None;
+    // Whether the escape that follows is the end of a range.
+    let mut ends_range = false;
     let mut groups = 0_usize;
     let mut repeats = Repeats::default();
     if pattern.len() > MAX_LENGTH
@@ -162,9 +166,16 @@ fn translate(pattern: &str) -> Result<String, String> {
             repeats.atom(sign);
         }
         match sign {
-            '\\' => rest = translate_escape(&mut out, here, class.is_some())?,
+            '\\' => {
+                rest = translate_escape(&mut out, here, class.is_some())?;
+                // A class of characters begins no range.
+                let is_one = !here[1..].starts_with(['d', 'D', 'w', 'W', 's', 'S', 'p', 'P', 'Q']);
+                range_start = (is_one && !ends_range).then_some(ESCAPED);
+                ends_range = false;
+            }
             '[' if class.is_none() => {
                 class = Some(here);
+                range_start = None;
                 out.push('[');
                 if let Some(inner) = rest.strip_prefix('^') {
                     out.push('^');
@@ -174,27 +185,47 @@ fn translate(pattern: &str) -> Result<String, String> {
                 if let Some(inner) = rest.strip_prefix(']') {
                     out.push_str("\\]");
                     rest = inner;
+                    range_start = Some(']');
                 }
             }
             '[' if rest.starts_with(':') && beginning(rest).contains(":]") => {
                 // A named class such as `[:alpha:]`.
                 let end = rest.find(":]").map_or(rest.len(), |end| end + 2);
+                let name = rest[1..end.saturating_sub(2)].trim_start_matches('^');
+                if !CLASS_NAMES.contains(&name) {
+                    return Err(format!("invalid character class range: `[{}`", &rest[..end]));
+                }
                 out.push('[');
                 out.push_str(&rest[..end]);
                 rest = &rest[end..];
+                range_start = None;
             }
-            '[' => out.push_str("\\["),
             ']' if class.is_some() => {
                 class = None;
                 out.push(']');
             }
-            '&' | '~' if class.is_some() => {
-                out.push('\\');
-                out.push(sign);
+            // A range, whose end may be a hyphen, too.
+            '-' if class.is_some() && range_start.is_some() && !rest.starts_with(']') => {
+                out.push('-');
+                if let Some(after) = rest.strip_prefix('-') {
+                    if range_start > Some('-') {
+                        let start = range_start.unwrap_or_default();
+                        return Err(format!("invalid character class range: `{start}--`"));
+                    }
+                    out.push_str("\\-");
+                    rest = after;
+                } else if rest.starts_with('\\') {
+                    ends_range = true;
+                } else if let Some(end) = rest.chars().next() {
+                    push_member(&mut out, end);
+                    rest = &rest[end.len_utf8()..];
+                }
+                range_start = None;
             }
-            // Two hyphens in a row are a set operation.
-            '-' if class.is_some() && (rest.starts_with('-') || rest.starts_with(']')) => out.push_str("\\-"),
-            _ if class.is_some() => out.push(sign),
+            _ if class.is_some() => {
+                push_member(&mut out, sign);
+                range_start = Some(sign);
+            }
             '(' => {
                 groups += 1;
                 check_group(here)?;
@@ -241,6 +272,23 @@ fn translate(pattern: &str) -> Result<String, String> {
         return Err(format!("missing closing ): `{pattern}`"));
     }
     Ok(out)
+}
+
+/// The names of classes in classes: `[[:alpha:]]`.
+const CLASS_NAMES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+    "upper", "word", "xdigit",
+];
+
+/// The start of a range that is written as an escape, whose order is not checked here.
+const ESCAPED: char = '\0';
+
+/// Writes a character of a class. Those that mean something else in the crate `regex` are escaped.
+fn push_member(out: &mut String, member: char) {
+    if matches!(member, '-' | '[' | '&' | '~') {
+        out.push('\\');
+    }
+    out.push(member);
 }
 
 /// Checks the group at the start of `here`: RE2 has no look-around, and few flags.
@@ -489,6 +537,18 @@ mod tests {
             (r"^[a&&b]$", "&", true),
             (r"^[[]$", "[", true),
             (r"^[[:alpha:]]+$", "ab", true),
+            // Hyphens: first, last, after a range, as the end and as the start of one.
+            ("^[-a]$", "-", true),
+            ("^[a-]$", "-", true),
+            ("^[a-c-e]$", "-", true),
+            ("^[a-c-e]$", "d", false),
+            ("^[+--]$", ",", true),
+            ("^[+--]$", ".", false),
+            ("^[--/]$", ".", true),
+            (r"^[a-\x63-]$", "b", true),
+            (r"^[a-\x63-]$", "-", true),
+            ("^[a&&b]$", "&", true),
+            ("^[a~~b[]$", "[", true),
             (r"^\Qa.b\E$", "a.b", true),
             (r"^\Qa.b\E$", "axb", false),
             (r"^a{2}$", "aa", true),
@@ -506,7 +566,16 @@ mod tests {
 
     #[test]
     fn patterns_that_re2_refuses_are_errors() {
-        for pattern in [r"a{1001}", r"(", r"\C", r"a(?=b)", "(?\u{e9}:a)"] {
+        for pattern in [
+            r"a{1001}",
+            r"(",
+            r"\C",
+            r"a(?=b)",
+            "(?\u{e9}:a)",
+            "[[:foo:]]",
+            "[a--b]",
+            "[b-a]",
+        ] {
             assert!(compile(pattern).is_err(), "{pattern}");
         }
     }

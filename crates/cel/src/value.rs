@@ -59,8 +59,8 @@ pub enum Value<'a> {
 pub trait Opaque: fmt::Debug + Send + Sync + std::any::Any {
     /// Returns the type.
     fn type_of(&self) -> Type;
-    /// Whether the other value is equal. It may have another type.
-    fn equals(&self, other: &dyn Opaque) -> bool;
+    /// Whether the other value is equal; `None` if they cannot be compared, such as values of different types.
+    fn equals(&self, other: &dyn Opaque) -> Option<bool>;
     /// The size that costs are computed from; 1 unless the value has parts.
     fn size(&self) -> u64 {
         1

@@ -113,9 +113,9 @@ impl Opaque for CheckValue {
         })
     }
 
-    fn equals(&self, other: &dyn Opaque) -> bool {
+    fn equals(&self, other: &dyn Opaque) -> Option<bool> {
         let other = other.as_any().downcast_ref();
-        other.is_some_and(|other: &Self| self.stage == other.stage && self.check == other.check)
+        other.map(|other: &Self| self.stage == other.stage && self.check == other.check)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -128,8 +128,8 @@ impl Opaque for Decision {
         Type::parse("Decision")
     }
 
-    fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref() == Some(self)
+    fn equals(&self, other: &dyn Opaque) -> Option<bool> {
+        other.as_any().downcast_ref().map(|other: &Self| other == self)
     }
 
     fn as_any(&self) -> &dyn Any {

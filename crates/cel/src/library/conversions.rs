@@ -138,7 +138,7 @@ fn to_double<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// Parses a float as Go does, except for its hexadecimal floats.
+/// Parses a float as Go does.
 fn parse_float(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let is_number = unsigned.starts_with(|sign: char| sign.is_ascii_digit() || sign == '.');
@@ -157,9 +157,62 @@ fn parse_float(text: &str) -> Option<f64> {
     if !well_placed {
         return None;
     }
-    let value: f64 = text.replace('_', "").parse().ok()?;
+    let text = text.replace('_', "");
+    let value = match unsigned.get(..2) {
+        Some("0x" | "0X") => parse_hexadecimal_float(&text)?,
+        _ => text.parse().ok()?,
+    };
     // A number that is out of range is an error in Go.
     (is_word || value.is_finite()).then_some(value)
+}
+
+/// Parses a float such as `0x1.8p-2`: hexadecimal digits, and a power of two, which must be there.
+#[allow(clippy::cast_precision_loss)]
+fn parse_hexadecimal_float(text: &str) -> Option<f64> {
+    let (sign, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (digits, exponent) = unsigned.get(2..)?.split_once(['p', 'P'])?;
+    let is_decimal = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_decimal(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)) {
+        return None;
+    }
+    // An exponent that is too large for its type is that of zero or of infinity.
+    let limit = if exponent.starts_with('-') {
+        -100_000
+    } else {
+        100_000
+    };
+    let mut exponent: i64 = exponent.parse().unwrap_or(limit).clamp(-100_000, 100_000);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let mut mantissa: u64 = 0;
+    for (index, digit) in whole.chars().chain(fraction.chars()).enumerate() {
+        let digit = u64::from(digit.to_digit(16)?);
+        let is_fraction = index >= whole.len();
+        if mantissa >> 60 == 0 {
+            mantissa = mantissa << 4 | digit;
+            exponent -= if is_fraction { 4 } else { 0 };
+        } else {
+            // More digits only decide how the number is rounded.
+            mantissa |= u64::from(digit != 0);
+            exponent += if is_fraction { 0 } else { 4 };
+        }
+    }
+    if mantissa == 0 {
+        return Some(sign * 0.0);
+    }
+    let mut value = sign * mantissa as f64;
+    // In steps, since a power of two alone may be out of range.
+    while exponent != 0 && value != 0.0 && value.is_finite() {
+        let step = exponent.clamp(-1000, 1000);
+        value *= 2_f64.powi(i32::try_from(step).ok()?);
+        exponent -= step;
+    }
+    Some(value)
 }
 
 fn to_duration<'a>(mut args: Args<'_, 'a>) -> Result<'a> {

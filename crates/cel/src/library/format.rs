@@ -23,11 +23,11 @@ impl Opaque for NamedFormat {
         Type::parse("NamedFormat")
     }
 
-    fn equals(&self, other: &dyn Opaque) -> bool {
+    fn equals(&self, other: &dyn Opaque) -> Option<bool> {
         other
             .as_any()
             .downcast_ref()
-            .is_some_and(|other: &Self| self.name == other.name)
+            .map(|other: &Self| self.name == other.name)
     }
 
     fn as_any(&self) -> &dyn Any {

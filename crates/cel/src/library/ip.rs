@@ -48,8 +48,8 @@ impl Opaque for Ip {
         Type::parse("IP")
     }
 
-    fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref() == Some(self)
+    fn equals(&self, other: &dyn Opaque) -> Option<bool> {
+        other.as_any().downcast_ref().map(|other: &Self| other == self)
     }
 
     fn size(&self) -> u64 {
@@ -66,8 +66,8 @@ impl Opaque for Cidr {
         Type::parse("CIDR")
     }
 
-    fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref() == Some(self)
+    fn equals(&self, other: &dyn Opaque) -> Option<bool> {
+        other.as_any().downcast_ref().map(|other: &Self| other == self)
     }
 
     fn size(&self) -> u64 {

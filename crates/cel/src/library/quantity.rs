@@ -19,6 +19,8 @@ pub struct Quantity {
     /// The power of ten that Kubernetes keeps the amount with. `isInteger` depends on it: `1000m` is no integer.
     /// `None` if Kubernetes keeps it as a decimal.
     scale: Option<i32>,
+    /// A sum or difference: Kubernetes compares nothing with it, but it with others.
+    is_computed: bool,
 }
 
 impl Quantity {
@@ -28,6 +30,7 @@ impl Quantity {
         Some(Self {
             amount,
             scale: scale(text),
+            is_computed: false,
         })
     }
 }
@@ -74,11 +77,12 @@ impl Opaque for Quantity {
         Type::parse("Quantity")
     }
 
-    fn equals(&self, other: &dyn Opaque) -> bool {
+    fn equals(&self, other: &dyn Opaque) -> Option<bool> {
         other
             .as_any()
             .downcast_ref()
-            .is_some_and(|other: &Self| self.amount == other.amount)
+            .filter(|other: &&Self| !other.is_computed)
+            .map(|other| self.amount == other.amount)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -198,6 +202,7 @@ fn quantity(args: &Args<'_, '_>, name: &str, index: usize) -> std::result::Resul
         None => no_overload(name, args.values).map(|_| Quantity {
             amount: Amount::ZERO,
             scale: None,
+            is_computed: false,
         }),
     }
 }
@@ -208,6 +213,7 @@ fn add<'a>(args: &Args<'_, 'a>, name: &str, sign: i128) -> Result<'a> {
         Value::Int(value) => Quantity {
             amount: Amount::from_nanos(i128::from(value) * 1_000_000_000),
             scale: Some(0),
+            is_computed: false,
         },
         _ => quantity(args, name, 1)?,
     };
@@ -226,6 +232,7 @@ fn add<'a>(args: &Args<'_, 'a>, name: &str, sign: i128) -> Result<'a> {
     Ok(Value::opaque(Quantity {
         amount: left.amount.checked_add(other).unwrap_or(Amount::MAX),
         scale,
+        is_computed: true,
     }))
 }
 

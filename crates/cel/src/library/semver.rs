@@ -47,9 +47,9 @@ impl Opaque for Semver {
         Type::parse("Semver")
     }
 
-    fn equals(&self, other: &dyn Opaque) -> bool {
+    fn equals(&self, other: &dyn Opaque) -> Option<bool> {
         let other = other.as_any().downcast_ref();
-        other.is_some_and(|other: &Self| self.compare(other) == Ordering::Equal)
+        other.map(|other: &Self| self.compare(other) == Ordering::Equal)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -34,8 +34,8 @@ impl Opaque for Url {
         Type::parse("URL")
     }
 
-    fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref() == Some(self)
+    fn equals(&self, other: &dyn Opaque) -> Option<bool> {
+        other.as_any().downcast_ref().map(|other: &Self| other == self)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -253,7 +253,11 @@ fn parse_host(text: &str) -> std::result::Result<String, String> {
             quote(&bad.to_string())
         ));
     }
-    Ok(text.to_owned())
+    // The zone of an address is unescaped.
+    Ok(match text.split_once("%25") {
+        Some((address, zone)) if text.starts_with('[') => format!("{address}%{zone}"),
+        _ => text.to_owned(),
+    })
 }
 
 fn is_port(text: &str) -> bool {

@@ -6,14 +6,10 @@ use libtest_mimic::Failed;
 use serde_json::Value as Json;
 use windlass_cel::{Env, Schema, Type};
 
-use super::{check, lines, shown_differences};
-
-/// The README lists them.
-const KNOWN_DIFFERENCES: usize = 2;
+use super::{differences::Differences, lines};
 
 pub(super) fn compare_all(folder: &Path) -> Result<(), Failed> {
-    let show = shown_differences();
-    let (mut rules, mut equal, mut shown) = (0, 0, 0);
+    let mut differences = Differences::of("rules")?;
     for case in lines(&folder.join("compile.jsonl"))? {
         if case["otherEnvironment"] == true {
             continue;
@@ -25,19 +21,12 @@ pub(super) fn compare_all(folder: &Path) -> Result<(), Failed> {
         };
         let Some(schema) = schema else { continue };
         for result in case["results"].as_array().into_iter().flatten() {
-            rules += 1;
-            match difference(&schema, result) {
-                None => equal += 1,
-                Some(difference) if shown < show => {
-                    shown += 1;
-                    eprintln!("rules: {}\n{difference}", result["rule"]);
-                }
-                Some(_) => {}
-            }
+            let rule = result["rule"].as_str().unwrap_or_default();
+            let found = difference(&schema, result).map(|details| ("compilation", details));
+            differences.add(rule, found);
         }
     }
-    eprintln!("rules                    {equal} of {rules} equal");
-    check(rules, equal, KNOWN_DIFFERENCES)
+    differences.finish()
 }
 
 fn difference(schema: &Schema, expected: &Json) -> Option<String> {

@@ -6,38 +6,28 @@ use libtest_mimic::Failed;
 use serde_json::Value as Json;
 use windlass_cel::rules::{Rules, Validation, Violation};
 
-use super::{check, lines, shown_differences};
-
-/// The README lists them.
-const KNOWN_DIFFERENCES: usize = 2;
+use super::{differences::Differences, lines};
 
 pub(super) fn compare_all(folder: &Path) -> Result<(), Failed> {
-    let show = shown_differences();
-    let (mut cases, mut equal, mut shown) = (0, 0, 0);
+    let mut differences = Differences::of("validations")?;
     let mut skipped = BTreeMap::new();
     for case in lines(&folder.join("validate.jsonl"))? {
         if let Some(why) = skip(&case) {
             *skipped.entry(why).or_insert(0) += 1;
             continue;
         }
-        cases += 1;
-        match difference(&case) {
-            None => equal += 1,
-            Some(difference) if shown < show => {
-                shown += 1;
-                eprintln!(
-                    "validate: {} {}\n  object {}\n     old {}\n{difference}",
-                    case["test"], case["schema"], case["object"], case["oldObject"]
-                );
-            }
-            Some(_) => {}
-        }
+        let name = format!(
+            "{} of {} and {}",
+            case["test"].as_str().unwrap_or_default(),
+            case["object"],
+            case["oldObject"]
+        );
+        differences.add(&name, difference(&case).map(|details| ("outcome", details)));
     }
     for (why, count) in skipped {
         eprintln!("validate                 {count} skipped: {why}");
     }
-    eprintln!("validate                 {equal} of {cases} equal");
-    check(cases, equal, KNOWN_DIFFERENCES)
+    differences.finish()
 }
 
 /// Why a case says nothing about what a server does.
