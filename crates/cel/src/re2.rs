@@ -175,51 +175,21 @@ fn translate(pattern: &str) -> Result<String, String> {
             }
             '[' if class.is_none() => {
                 class = Some(here);
-                range_start = None;
-                out.push('[');
-                if let Some(inner) = rest.strip_prefix('^') {
-                    out.push('^');
-                    rest = inner;
-                }
-                // A bracket in the first place is itself.
-                if let Some(inner) = rest.strip_prefix(']') {
-                    out.push_str("\\]");
-                    rest = inner;
-                    range_start = Some(']');
-                }
+                (rest, range_start) = open_class(&mut out, rest);
             }
-            '[' if rest.starts_with(':') && beginning(rest).contains(":]") => {
-                // A named class such as `[:alpha:]`.
-                let end = rest.find(":]").map_or(rest.len(), |end| end + 2);
-                let name = rest[1..end.saturating_sub(2)].trim_start_matches('^');
-                if !CLASS_NAMES.contains(&name) {
-                    return Err(format!("invalid character class range: `[{}`", &rest[..end]));
-                }
-                out.push('[');
-                out.push_str(&rest[..end]);
-                rest = &rest[end..];
+            '[' if rest
+                .strip_prefix(':')
+                .is_some_and(|name| beginning(name).contains(":]")) =>
+            {
+                rest = named_class(&mut out, rest)?;
                 range_start = None;
             }
             ']' if class.is_some() => {
                 class = None;
                 out.push(']');
             }
-            // A range, whose end may be a hyphen, too.
-            '-' if class.is_some() && range_start.is_some() && !rest.starts_with(']') => {
-                out.push('-');
-                if let Some(after) = rest.strip_prefix('-') {
-                    if range_start > Some('-') {
-                        let start = range_start.unwrap_or_default();
-                        return Err(format!("invalid character class range: `{start}--`"));
-                    }
-                    out.push_str("\\-");
-                    rest = after;
-                } else if rest.starts_with('\\') {
-                    ends_range = true;
-                } else if let Some(end) = rest.chars().next() {
-                    push_member(&mut out, end);
-                    rest = &rest[end.len_utf8()..];
-                }
+            '-' if class.is_some() && !rest.starts_with(']') && range_start.is_some() => {
+                (rest, ends_range) = range_end(&mut out, rest, range_start.unwrap_or_default())?;
                 range_start = None;
             }
             _ if class.is_some() => {
@@ -272,6 +242,49 @@ fn translate(pattern: &str) -> Result<String, String> {
         return Err(format!("missing closing ): `{pattern}`"));
     }
     Ok(out)
+}
+
+/// Writes the beginning of a class. Returns what follows, and the character that may begin a range.
+fn open_class<'p>(out: &mut String, mut rest: &'p str) -> (&'p str, Option<char>) {
+    out.push('[');
+    if let Some(inner) = rest.strip_prefix('^') {
+        out.push('^');
+        rest = inner;
+    }
+    // A bracket in the first place is itself.
+    match rest.strip_prefix(']') {
+        Some(inner) => {
+            out.push_str("\\]");
+            (inner, Some(']'))
+        }
+        None => (rest, None),
+    }
+}
+
+/// Writes a named class such as `[:alpha:]`, and returns what follows.
+fn named_class<'p>(out: &mut String, rest: &'p str) -> Result<&'p str, String> {
+    let (name, after) = rest[1..].split_once(":]").unwrap_or((&rest[1..], ""));
+    let text = &rest[..rest.len() - after.len()];
+    if !CLASS_NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+        return Err(format!("invalid character class range: `[{text}`"));
+    }
+    out.push('[');
+    out.push_str(text);
+    Ok(after)
+}
+
+/// Writes a hyphen that makes a range, and its end, which may be a hyphen too. Returns what follows, and whether the end is an
+/// escape there.
+fn range_end<'p>(out: &mut String, rest: &'p str, start: char) -> Result<(&'p str, bool), String> {
+    out.push('-');
+    let Some(end) = rest.chars().next().filter(|end| *end != '\\') else {
+        return Ok((rest, true));
+    };
+    if end == '-' && start > end {
+        return Err(format!("invalid character class range: `{start}--`"));
+    }
+    push_member(out, end);
+    Ok((&rest[end.len_utf8()..], false))
 }
 
 /// The names of classes in classes: `[[:alpha:]]`.
@@ -547,6 +560,8 @@ mod tests {
             ("^[--/]$", ".", true),
             (r"^[a-\x63-]$", "b", true),
             (r"^[a-\x63-]$", "-", true),
+            ("^[[:]+$", "[:", true),
+            ("^[[:^digit:]]$", "a", true),
             ("^[a&&b]$", "&", true),
             ("^[a~~b[]$", "[", true),
             (r"^\Qa.b\E$", "a.b", true),
