@@ -67,6 +67,7 @@ use crate::{
     request::Target,
     status::Status,
     storage::Key,
+    warnings::Warnings,
 };
 
 /// The group of the kinds that configure admission.
@@ -260,7 +261,7 @@ impl Admission {
         admitted: &Admitted<'_>,
         object: &mut Object,
         old: Option<&Object>,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
         plugins: impl Fn(&mut Object) -> Result<(), Status>,
     ) -> Result<bool, Status> {
         plugins(object)?;
@@ -312,7 +313,7 @@ impl Admission {
         &self,
         admitted: &Admitted<'_>,
         old: &Object,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<(), Status> {
         let Some(caller) = admitted
             .caller_for_webhooks()
@@ -334,7 +335,7 @@ impl Admission {
         &self,
         admitted: &Admitted<'_>,
         objects: [Option<&Object>; 2],
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<(), Status> {
         let policies = admitted
             .caller_for_policies()
@@ -366,7 +367,7 @@ impl Admission {
         &self,
         admitted: &Admitted<'_>,
         value: Value,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<Value, Status> {
         let value = self.mutate_part(admitted, value, None, warnings)?;
         self.validate_part(admitted, &value, None, warnings)?;
@@ -379,7 +380,7 @@ impl Admission {
         admitted: &Admitted<'_>,
         value: Value,
         old: Option<&Value>,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<Value, Status> {
         if admitted.caller.is_none() || !self.may_intervene() {
             return Ok(value);
@@ -396,7 +397,7 @@ impl Admission {
         admitted: &Admitted<'_>,
         value: &Value,
         old: Option<&Value>,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<(), Status> {
         if admitted.caller.is_none() || !self.may_intervene() {
             return Ok(());
@@ -413,7 +414,7 @@ impl Admission {
         target: &Target,
         caller: &Arc<Caller>,
         options: Value,
-    ) -> Result<Vec<String>, Status> {
+    ) -> Result<Warnings, Status> {
         let admitted = Admitted {
             target,
             operation: Operation::Connect,
@@ -423,11 +424,11 @@ impl Admission {
             is_collection: false,
         };
         if !self.may_intervene() {
-            return Ok(Vec::new());
+            return Ok(Warnings::default());
         }
         // Objects have metadata, options have none: it is not shown.
         let mut object = part_of(&admitted, options)?;
-        let mut warnings = Vec::new();
+        let mut warnings = Warnings::default();
         self.mutate(&admitted, &mut object, None, &mut warnings, |_| Ok(()))?;
         self.validate(&admitted, [Some(&object), None], &mut warnings)?;
         Ok(warnings)

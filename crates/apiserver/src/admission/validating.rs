@@ -21,17 +21,13 @@ use super::{
     request::Attributes,
     versions::at_version,
 };
-use crate::{depth, object::Object, status::Status};
+use crate::{depth, object::Object, status::Status, warnings::Warnings};
 
 /// The greatest length of a message from an expression, in bytes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
 /// The greatest length of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
-
-/// How many warnings are collected, and how much of each. More than 4,096 characters of all are not sent.
-const MAX_WARNINGS: usize = 4_096;
-const MAX_WARNING_BYTES: usize = 20 * 1024;
 
 /// The default reason of a denial.
 const INVALID: &str = "Invalid";
@@ -48,7 +44,7 @@ struct Denial {
 struct Findings<'a> {
     /// The first: the others are not shown.
     denial: Option<Denial>,
-    warnings: &'a mut Vec<String>,
+    warnings: &'a mut Warnings,
 }
 
 /// A validation that did not pass, before the actions of its binding.
@@ -75,7 +71,7 @@ impl Policies {
         &self,
         attributes: &Attributes<'_>,
         objects: [Option<&Object>; 2],
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<(), Status> {
         let hooks = self.validating.hooks(&self.store, attributes);
         if hooks.is_empty() {
@@ -313,10 +309,8 @@ impl Findings<'_> {
                 message,
                 reason,
             } = failure;
-            if actions.contains(&"Warn") && self.warnings.len() < MAX_WARNINGS {
-                let end = message.floor_char_boundary(MAX_WARNING_BYTES);
-                let message = &message[..end];
-                self.warnings.push(format!(
+            if actions.contains(&"Warn") {
+                self.warnings.push(&format!(
                     "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
                     policy.name, binding.name
                 ));

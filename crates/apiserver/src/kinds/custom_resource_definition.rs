@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     crd, object::Object, registry::Resource, schema::FieldError, storage::Entry, validation,
-    verbs::WriteVerbs,
+    verbs::WriteVerbs, warnings::Warnings,
 };
 
 pub(super) struct CustomResourceDefinition;
@@ -46,7 +46,7 @@ impl Strategy for CustomResourceDefinition {
         &self,
         write: &Write<'_>,
         subresource: &str,
-        _warnings: &mut Vec<String>,
+        _warnings: &mut Warnings,
     ) -> Vec<FieldError> {
         let mut errors = validation::check_metadata(write.object, write.resource);
         errors.extend(if subresource == "status" {

@@ -17,6 +17,7 @@ use crate::{
     storage::Entry,
     validation,
     verbs::{WriteOptions, WriteVerbs},
+    warnings::Warnings,
 };
 
 /// How the server treats objects of one kind, like the strategies of a real server. Every method has the behaviour of
@@ -120,7 +121,7 @@ pub(crate) trait Strategy: Send + Sync {
         &self,
         write: &Write<'_>,
         _subresource: &str,
-        _warnings: &mut Vec<String>,
+        _warnings: &mut Warnings,
     ) -> Vec<FieldError> {
         validation::check_metadata(write.object, write.resource)
     }

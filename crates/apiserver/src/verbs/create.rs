@@ -20,6 +20,7 @@ use crate::{
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key},
     validation,
+    warnings::Warnings,
     webhook::{Purpose, RequestEnvironment},
 };
 
@@ -46,7 +47,7 @@ impl WriteVerbs {
         target: &Target,
         options: &WriteOptions,
         mut object: Object,
-        mut warnings: Vec<String>,
+        mut warnings: Warnings,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let (strategy, caller) = (resource.strategy, options.caller.as_deref());

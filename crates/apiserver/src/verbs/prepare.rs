@@ -12,6 +12,7 @@ use crate::{
     request::Target,
     schema::{FieldError, Problem},
     status::Status,
+    warnings::Warnings,
 };
 
 /// Rejects a `resourceVersion` that is not a number, with the real server's internal error.
@@ -186,7 +187,7 @@ pub(super) fn desired_state_differs(object: &Object, old: &Object, resource: &Re
 }
 
 /// The answer to a dry run. A new object has no resource version yet, a changed one keeps its old one.
-pub(super) fn dry_run_answer(code: u16, object: Object, warnings: Vec<String>) -> Answer {
+pub(super) fn dry_run_answer(code: u16, object: Object, warnings: Warnings) -> Answer {
     Answer::Object {
         code,
         json: object.into_value().to_string().into(),

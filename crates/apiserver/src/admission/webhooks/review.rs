@@ -11,6 +11,7 @@ use crate::{
     },
     object::Object,
     status::Status,
+    warnings::Warnings,
     webhook::{Answer, Call, CallFailure, ReviewType, type_mismatch},
 };
 
@@ -53,7 +54,7 @@ pub(super) fn patch_of(
     matched: &Matched<'_>,
     answer: &Answer,
     is_mutating: bool,
-    warnings: &mut Vec<String>,
+    warnings: &mut Warnings,
 ) -> Result<Option<Patch>, HookError> {
     let webhook = &matched.webhook;
     let body = answer.response.as_ref().map_err(|failure| match failure {
@@ -74,9 +75,7 @@ pub(super) fn patch_of(
             "audit annotation of a webhook"
         );
     }
-    // Those with control characters are no headers.
-    let is_header = |warning: &String| !warning.chars().any(char::is_control);
-    warnings.extend(response.warnings.into_iter().filter(is_header));
+    warnings.extend(&*response.warnings);
     if !response.allowed {
         return Err(HookError::Status(Status::denied_by_webhook(
             &webhook.name,
@@ -105,7 +104,7 @@ struct Response {
     patch: Option<Vec<u8>>,
     has_patch_type: bool,
     patch_type: String,
-    warnings: Vec<String>,
+    warnings: Warnings,
     audit_annotations: Vec<(String, String)>,
 }
 
@@ -149,8 +148,10 @@ fn decode(review: &Value) -> Result<Option<Response>, String> {
             ("warnings", Value::Array(warnings)) => {
                 for warning in warnings {
                     match warning {
-                        Value::String(text) => decoded.warnings.push(text.clone()),
-                        Value::Null => decoded.warnings.push(String::new()),
+                        // Those with control characters are no headers.
+                        Value::String(text) if text.chars().any(char::is_control) => {}
+                        Value::String(text) => decoded.warnings.push(text),
+                        Value::Null => {}
                         other => return Err(mismatch(other, ".warnings", "string")),
                     }
                 }
@@ -256,6 +257,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn few_of_many_warnings_are_kept() {
+        let texts: Vec<_> = (0..50_000).map(|index| format!("warning {index}")).collect();
+        for texts in [json!(texts), json!(vec![""; 50_000]), json!(vec!["a\nb"; 50_000])] {
+            let review = json!({"response": {"uid": "u", "allowed": true, "warnings": texts}});
+            let response = decode(&review).unwrap().unwrap();
+            assert!(response.warnings.len() < 1_000, "{}", response.warnings.len());
+        }
+    }
 
     #[test]
     fn bytes_are_base64_or_numbers() {

@@ -7,6 +7,7 @@ use crate::{
     admission::request::Attributes,
     object::Object,
     status::Status,
+    warnings::Warnings,
     webhook::{Answer, Call},
 };
 
@@ -16,7 +17,7 @@ impl Webhooks {
         &self,
         attributes: &Attributes<'_>,
         objects: [Option<&Object>; 2],
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<(), Status> {
         let mut calls: Vec<(Matched<'_>, Call)> = Vec::new();
         for webhook in self.validating.webhooks(&self.store) {
