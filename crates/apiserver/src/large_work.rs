@@ -72,6 +72,11 @@ impl LargeWork {
         }
     }
 
+    /// Whose work it is.
+    pub(crate) fn user(&self) -> &Arc<User> {
+        &self.user
+    }
+
     pub(crate) fn is_large(&self, size: usize) -> bool {
         size > self.most
     }

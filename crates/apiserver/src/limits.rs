@@ -9,7 +9,7 @@
 //! | 128 levels | a stored object of a built-in kind | 400 |
 //! | a minute, or the query's `timeout` | a request other than a watch | 504 |
 //! | [`Limits::watches`] | open watches | 429 with `Retry-After`, except for administrators |
-//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`], [`Limits::answer_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
+//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`], [`Limits::answer_bytes`], [`Limits::webhook_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
 //! | the storage's window | history | 410 |
 //! | the others of [`Limits`] | connections | closed |
 //! | 1 MiB and 64 bytes per byte of the body | memory that YAML aliases copy | 400 |
@@ -31,7 +31,8 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 ///
 /// Some limits do not apply to administrators (`system:masters`) and health checks. One user cannot use up
 /// [`watches`](Self::watches), [`reads`](Self::reads), [`writes`](Self::writes),
-/// [`received_bytes`](Self::received_bytes) or [`answer_bytes`](Self::answer_bytes): of the second half of each, a user gets no more than remains free, divided by
+/// [`received_bytes`](Self::received_bytes), [`answer_bytes`](Self::answer_bytes) or
+/// [`webhook_bytes`](Self::webhook_bytes): of the second half of each, a user gets no more than remains free, divided by
 /// the number of users who have some of it; one request in any case. So `n` users together leave one of `n + 1` parts of
 /// that half to others. The service accounts of a namespace count as one user. What remains: a person with many users, or
 /// who may create namespaces with service accounts, can use up a limit: 15 of them one of 100, 30 one of 400, 158 one of
@@ -61,7 +62,9 @@ pub struct Limits {
     /// Bytes of errors and other small documents in memory, until they are sent; those of less than 1 KiB do not count.
     /// Default: 64 MiB. Less than 4 MiB are not divided between users.
     pub answer_bytes: usize,
-    /// Bytes of webhooks' responses in memory; a request holds those to it until it ends. Default: 256 MiB.
+    /// Bytes in memory for webhooks: reviews until they are answered, responses until their request ends, and objects that a
+    /// webhook has converted until they are sent. An eighth of it, but no more than 32 MiB, keeps the last of these for other
+    /// readers. Default: 256 MiB. Less than 32 MiB are not divided between users.
     pub webhook_bytes: usize,
     /// Bytes of all stored objects. Beyond it, no client can store more. Beyond half of it, clients can store in a namespace only
     /// as much as remains free, except for administrators, but including what controllers create; so a full namespace leaves room for others. What is

@@ -119,6 +119,11 @@ impl Status {
         }
     }
 
+    /// Whether this says that a conversion webhook has failed, whoever asks it.
+    pub(crate) fn is_failed_conversion(&self) -> bool {
+        self.code == 500 && !self.is_unfinished()
+    }
+
     /// The entries that a webhook has to convert first, or the status itself if it is another.
     pub(crate) fn into_unconverted(mut self) -> Result<Unconverted, Self> {
         match self.take_missing() {
@@ -483,7 +488,7 @@ impl Status {
         }
     }
 
-    /// The server holds too many responses of webhooks, or objects that they have converted.
+    /// The server holds too many reviews and responses of webhooks for the user, or objects that they have converted.
     pub(crate) fn too_many_responses() -> Self {
         let message =
             "The server holds too many responses of webhooks. Try again later; a list may need a limit.";
