@@ -273,7 +273,10 @@ impl WebhookClient {
             } else {
                 host
             };
-            (Box::from(name), endpoint.tls_config())
+            (
+                Box::from(name),
+                endpoint.tls_config(self.store.environment.clock()),
+            )
         });
         Ok(Route { address, tls })
     }
