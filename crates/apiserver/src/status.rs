@@ -495,6 +495,11 @@ impl Status {
         Self::new(429, "TooManyRequests", message).with_retry_after(1)
     }
 
+    /// Whether this says that the server holds too much for webhooks.
+    pub(crate) fn is_without_room(&self) -> bool {
+        self.code == 429 && self.reason.as_deref() == Some("TooManyRequests")
+    }
+
     /// More than one disruption budget covers the pod.
     pub(crate) fn multiple_budgets() -> Self {
         Self::without_reason(

@@ -621,6 +621,61 @@ async fn failed_conversion_of_managed_fields_clears_them_and_does_not_fail_an_up
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_room_for_a_conversion_of_managed_fields_refuses_an_update_and_keeps_them() {
+    let is_large = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let padded = is_large.clone();
+    let distort = move |answer: &mut Value| {
+        if padded.load(std::sync::atomic::Ordering::Relaxed) {
+            answer["padding"] = "x".repeat(100_000).into();
+        }
+    };
+    let mut limits = windlass_apiserver::Limits::default();
+    limits.webhook_bytes = 64 * 1024;
+    let server = Server::builder()
+        .limits(limits)
+        .webhook(
+            "convert.default.svc",
+            webhook(&Seen::default(), Duration::ZERO, distort),
+        )
+        .build();
+    assert_eq!(
+        request(&server, "POST", DEFINITIONS, &definition("v2")).await.0,
+        201
+    );
+    assert_eq!(request(&server, "POST", V1, &old("a", 1)).await.0, 201);
+    is_large.store(true, std::sync::atomic::Ordering::Relaxed);
+    // Its only manager has written it in the other version.
+    let path = format!("{V2}/a");
+    let alice = server.as_user(windlass_apiserver::User::new("alice", ["system:authenticated"]));
+    let changes = json!({"spec": {"measure": {"size": 2}}});
+    let (code, answer) = request(&alice, "PATCH", &path, &changes).await;
+    assert_eq!(
+        (code, &answer["reason"]),
+        (429, &json!("TooManyRequests")),
+        "{answer}"
+    );
+    let (_, kept) = request(&server, "GET", &path, &Value::Null).await;
+    assert_eq!(
+        kept["metadata"]["managedFields"].as_array().map(Vec::len),
+        Some(1)
+    );
+    // A webhook of the other version needs the same conversion.
+    let rules = json!([{"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["boxes"]}]);
+    let configuration = json!({"metadata": {"name": "c"}, "webhooks": [{
+        "name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": rules,
+        "clientConfig": {"service": {"namespace": "default", "name": "never-asked"}},
+    }]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    assert_eq!(request(&server, "POST", path, &configuration).await.0, 201);
+    let (code, answer) = request(&alice, "POST", V2, &new("b", 1)).await;
+    assert_eq!(
+        (code, &answer["reason"]),
+        (429, &json!("TooManyRequests")),
+        "{answer}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn watchers_of_a_version_ask_once_about_a_change() {
     let seen = Seen::default();
     let slow = webhook(&seen, Duration::from_secs(1), |_| {});

@@ -64,7 +64,7 @@ pub(super) fn convert(
 ) -> Result<Object, Status> {
     if from.is_custom {
         return crd::convert_between(from, to, object, answers).map_err(|status| {
-            if status.is_unfinished() {
+            if status.is_unfinished() || status.is_without_room() {
                 return status;
             }
             Status::internal(format!("Internal error occurred: {}", status.message()))

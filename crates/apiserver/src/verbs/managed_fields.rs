@@ -63,8 +63,10 @@ impl<'a> ServedVersions<'a> {
     fn finish_or_clear(&self, object: &mut Object, computed: String) -> Result<(), Status> {
         let managed_fields = match self.finish() {
             Ok(()) => ManagedFields::from_stored(computed),
-            // What is too deep for this stack is computed on a larger one.
-            Err(status) if status.is_unfinished() || depth::must_restart() => return Err(status),
+            // What is too deep for this stack is computed on a larger one. No webhook has failed if there was no room for its answer.
+            Err(status) if status.is_unfinished() || status.is_without_room() || depth::must_restart() => {
+                return Err(status);
+            }
             Err(_) => ManagedFields::None,
         };
         object.set_managed_fields(managed_fields);
