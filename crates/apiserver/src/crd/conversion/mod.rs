@@ -63,13 +63,15 @@ struct VersionSchema {
     schema: Schema,
     selectable_fields: Vec<SelectableField>,
     schema_hash: u64,
+    /// The place in `spec.versions`.
+    place: usize,
 }
 
 impl Conversion {
     pub(super) fn from_crd(crd: &Object) -> Result<Self, String> {
         let mut patterns = Patterns::default();
         let webhook = ConversionWebhook::parse(&spec(crd)["conversion"]);
-        let mut version_schema = |version: &Value| -> Result<VersionSchema, String> {
+        let mut version_schema = |(place, version): (usize, &Value)| -> Result<VersionSchema, String> {
             let document = &version["schema"]["openAPIV3Schema"];
             let selectable_fields = selectable_fields(spec(crd), version);
             let mut hasher = DefaultHasher::new();
@@ -83,6 +85,7 @@ impl Conversion {
                 selectable_fields,
                 // Zero means that the schema is unknown.
                 schema_hash: hasher.finish().max(1),
+                place,
             })
         };
         Ok(Self {
@@ -90,7 +93,10 @@ impl Conversion {
             storage_version: text(&super::storage_version(crd)).into(),
             by_version: versions(crd)
                 .iter()
-                .map(|version| Ok((text(&version["name"]).into(), version_schema(version)?)))
+                .enumerate()
+                .map(|(place, version)| {
+                    Ok((text(&version["name"]).into(), version_schema((place, version))?))
+                })
                 .collect::<Result<_, String>>()?,
             webhook,
         })
@@ -103,6 +109,11 @@ impl Conversion {
     /// The schema of a version such as `example.com/v1`, served or not. `None` if the CRD has no such version.
     pub(crate) fn schema(&self, api_version: &str) -> Option<&Schema> {
         self.version_schema(api_version).map(|version| &version.schema)
+    }
+
+    /// The place of a version such as `v1` in `spec.versions`.
+    pub(crate) fn place_of(&self, version: &str) -> Option<usize> {
+        self.by_version.get(version).map(|version| version.place)
     }
 
     /// The schema of a version such as `v1`.
