@@ -153,6 +153,51 @@ async fn validating_webhooks_see_the_object_that_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn webhooks_are_asked_once_about_a_service_while_others_are_created_and_deleted() {
+    let seen = Seen::default();
+    let server = with([("a", webhook(&seen, Duration::from_secs(3), allow))]);
+    let service = |name: &str, label: &str| {
+        json!({"metadata": {"name": name, "labels": {"asked": label}}, "spec": {
+            "type": "NodePort", "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}],
+        }})
+    };
+    for index in 0..40 {
+        let old = service(&format!("old-{index}"), "no");
+        assert_eq!(request(&server, "POST", SERVICES, &old).await.0, 201);
+    }
+    let selector = json!({"objectSelector": {"matchLabels": {"asked": "yes"}}});
+    configure(&server, "validating", "services", &[("a", selector)]).await;
+    let create = async |index: u64| {
+        tokio::time::sleep(Duration::from_millis(index * 100)).await;
+        let body = service(&format!("new-{index}"), "yes");
+        request(&server, "POST", SERVICES, &body).await
+    };
+    let disturb = async {
+        for index in 0..40 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let other = service(&format!("other-{index}"), "no");
+            assert_eq!(request(&server, "POST", SERVICES, &other).await.0, 201);
+            let old = format!("{SERVICES}/old-{index}");
+            assert_eq!(request(&server, "DELETE", &old, &Value::Null).await.0, 200);
+        }
+    };
+    let (created, ()) = tokio::join!(futures::future::join_all((0..10).map(create)), disturb);
+    let mut addresses: Vec<_> = created
+        .iter()
+        .map(|(code, answer)| {
+            assert_eq!(*code, 201, "{answer}");
+            answer["spec"]["clusterIP"].to_string()
+        })
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 10);
+    // One more call is right only if another service has got the same.
+    let calls = seen.lock().expect("no panic").len();
+    assert!((10..=13).contains(&calls), "{calls}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn validating_webhooks_are_asked_at_once_and_the_first_refusal_wins() {
     let seen = Seen::default();
     let deny = |why: &'static str| move |_: &Value| json!({"allowed": false, "status": {"message": why, "code": 418, "reason": "Teapot"}});

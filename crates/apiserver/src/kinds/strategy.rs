@@ -313,6 +313,8 @@ pub(crate) struct Facts {
     pub(crate) deletion_warning: Option<&'static str>,
     /// The syntax of names.
     pub(crate) name_rule: NameRule,
+    /// Whether [`Strategy::allocate`] gives it something that no other object may have.
+    pub(crate) is_allocated: bool,
     /// How often and when updates validate the metadata.
     pub(crate) metadata_checks: MetadataChecks,
     /// The constant defaults, in the order in which they apply.
@@ -349,6 +351,7 @@ impl Facts {
         unconditional_update: true,
         create_on_update: false,
         returns_deleted: false,
+        is_allocated: false,
         documents_returned: false,
         orphan_by_default: false,
         graceful_deletion: false,

@@ -105,9 +105,8 @@ impl WriteVerbs {
                 warnings.extend(self.limitations.warnings(resource, &object, None));
             }
             strategy.after_validation(resource, &mut object)?;
-            let _allocation = strategy.allocate(self, resource, &mut object, None, options)?;
-            self.admission
-                .validate(&admitted, [Some(&object), None], &mut warnings)?;
+            let _allocation =
+                self.allocate_and_validate(&admitted, &mut object, None, options, &mut warnings)?;
             if options.dry_run {
                 let existing = self
                     .store

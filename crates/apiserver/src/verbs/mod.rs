@@ -6,6 +6,7 @@
 //!
 //! No kind is mentioned by name here: what is specific to a kind is in its [`crate::kinds::Strategy`].
 
+mod allocation;
 mod apply;
 mod commit;
 mod create;

@@ -268,10 +268,9 @@ impl WriteVerbs {
         if target.subresource.is_empty() {
             warnings.extend(self.limitations.warnings(resource, &object, Some(old)));
         }
-        let _allocation = strategy.allocate(self, resource, &mut object, Some(old), options)?;
         object.keep_meta("resourceVersion", old);
-        self.admission
-            .validate(&admitted, [Some(&object), Some(old)], &mut warnings)?;
+        let _allocation =
+            self.allocate_and_validate(&admitted, &mut object, Some(old), options, &mut warnings)?;
         if options.dry_run {
             // A conversion that fails would fail the write.
             let conversion = WriteConversion::of(resource, &object, caller)?;
