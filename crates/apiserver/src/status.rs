@@ -49,6 +49,9 @@ pub(crate) enum Missing {
 /// The message of the real server's priority and fairness.
 pub(crate) const BUSY_MESSAGE: &str = "Too many requests, please try again later.";
 
+/// The message about a request that took too long.
+pub(crate) const TIMEOUT_MESSAGE: &str = "Timeout: request did not complete within the allotted timeout";
+
 impl Status {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
@@ -516,15 +519,20 @@ impl Status {
         self.message == BUSY_MESSAGE
     }
 
-    /// The request took too long.
+    /// A request took too long. Sent like errors of a real server's filters, which know no media types.
     pub(crate) fn timeout() -> Self {
-        let mut status = Self::new(
-            504,
-            "Timeout",
-            "Timeout: request did not complete within the allotted timeout",
-        );
-        status.details.get_or_insert_default();
-        status
+        Self::new(504, "Timeout", TIMEOUT_MESSAGE).with_empty_details()
+    }
+
+    pub(crate) fn is_timeout(&self) -> bool {
+        self.message == TIMEOUT_MESSAGE
+    }
+
+    /// A write took too long.
+    pub(crate) fn write_timeout() -> Self {
+        let message =
+            "Timeout: request did not complete within requested timeout - context deadline exceeded";
+        Self::new(504, "Timeout", message).with_empty_details()
     }
 
     pub(crate) fn method_not_allowed() -> Self {

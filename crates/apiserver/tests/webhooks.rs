@@ -644,6 +644,44 @@ async fn patch_of_a_custom_resource_that_leaves_no_object_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn write_has_34_seconds_for_all_webhooks() {
+    let seen = Seen::default();
+    let hanging = || webhook(&seen, Duration::from_secs(1_000), allow);
+    let server = with([("a", hanging()), ("b", hanging())]);
+    assert_eq!(request(&server, "POST", MAPS, &map("x")).await.0, 201);
+    let ignore = json!({"failurePolicy": "Ignore", "timeoutSeconds": 30});
+    configure(
+        &server,
+        "mutating",
+        "configmaps",
+        &[("a", ignore.clone()), ("b", ignore)],
+    )
+    .await;
+    let one = format!("{MAPS}/x");
+    let changes = json!({"data": {"k": "w"}});
+    for (method, path, body, seconds) in [
+        ("POST", MAPS.to_owned(), map("y"), 34),
+        ("POST", format!("{MAPS}?timeout=40s"), map("y"), 34),
+        ("POST", format!("{MAPS}?timeout=31s"), map("y"), 31),
+        ("PATCH", one.clone(), changes, 34),
+        ("PUT", one.clone(), map("x"), 34),
+        ("DELETE", one.clone(), Value::Null, 34),
+        ("DELETE", MAPS.to_owned(), Value::Null, 34),
+    ] {
+        let started = Instant::now();
+        let (code, answer) = request(&server, method, &path, &body).await;
+        assert_eq!((code, &answer["reason"]), (504, &json!("Timeout")), "{method}");
+        assert_eq!(
+            answer["message"],
+            "Timeout: request did not complete within requested timeout - context deadline exceeded"
+        );
+        assert_eq!(started.elapsed().as_secs(), seconds, "{method} {path}");
+    }
+    let (code, kept) = request(&server, "GET", &one, &Value::Null).await;
+    assert_eq!((code, &kept["data"]["k"]), (200, &json!("v")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn answers_without_room_are_no_failures_that_a_policy_excuses() {
     let large = |_: &Value| json!({"allowed": true, "padding": "x".repeat(1024 * 1024)});
     let mut limits = windlass_apiserver::Limits::default();

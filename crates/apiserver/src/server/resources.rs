@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use http::{Response, request::Parts};
-use tokio::time::Instant;
 use windlass_api::request::RequestInfo;
 
 use super::{Api, Server, in_flight::ReceivedBody, respond::respond};
 use crate::{
     auth::Caller,
     body::Body,
-    conversion, crd, depth, limits,
+    conversion, crd, depth,
+    limits::{Deadline, Timeout},
     media::{self, Encoding},
     patch::PatchKind,
     permits::Permit,
@@ -66,7 +66,7 @@ impl Server {
             target,
             caller,
             verb,
-            deadline: Instant::now() + limits::timeout(info.query.text("timeout"))?,
+            deadline: Timeout::of(&info.access.verb, info.query.text("timeout"))?.deadline(),
         };
         let (answer, permit) = match verb {
             Verb::Get | Verb::List | Verb::Watch => request.read(view).await?,
@@ -121,7 +121,7 @@ impl Server {
         };
         let answer = async {
             let _permit = api.in_flight.acquire_write(&caller.user)?;
-            let deadline = Instant::now() + limits::timeout(None)?;
+            let deadline = Timeout::DEFAULT.deadline();
             self.run(caller, deadline, (0, false), refuse).await
         };
         answer.await.err().unwrap_or_else(Status::no_such_resource)
@@ -132,7 +132,7 @@ impl Server {
     async fn run<T: Send>(
         &self,
         caller: &Caller,
-        deadline: Instant,
+        deadline: Deadline,
         (size, is_deep): (usize, bool),
         mut verb: impl FnMut() -> Result<T, Status> + Send,
     ) -> Result<T, Status> {
@@ -152,17 +152,17 @@ impl Server {
             // Boxed, so that requests without webhooks are small.
             match status.take_missing() {
                 Some(Missing::Answers(calls)) => {
-                    let answer = webhooks.answer(calls, deadline, answers, &large_work);
+                    let answer = webhooks.answer(calls, deadline.at, answers, &large_work);
                     Box::pin(answer).await;
+                    deadline.check()?;
                 }
                 Some(Missing::Converted(entries)) => {
-                    let convert = entries.convert(webhooks, deadline, &large_work);
-                    converted.push(Box::pin(convert).await?);
+                    let convert = entries.convert(webhooks, deadline.at, &large_work);
+                    let entries = Box::pin(convert).await;
+                    deadline.check()?;
+                    converted.push(entries?);
                 }
                 None => return Err(status),
-            }
-            if Instant::now() >= deadline {
-                return Err(Status::timeout());
             }
         }
         Err(Status::internal(format!(
@@ -180,7 +180,7 @@ struct ResourceRequest<'a> {
     caller: &'a Arc<Caller>,
     verb: Verb,
     /// When the request times out.
-    deadline: Instant,
+    deadline: Deadline,
 }
 
 impl ResourceRequest<'_> {
