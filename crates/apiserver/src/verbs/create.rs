@@ -156,9 +156,8 @@ impl WriteVerbs {
 
 /// Sets the fields of a new object that the server decides, whatever the client sent.
 fn prepare_create(environment: RequestEnvironment<'_>, object: &mut Object, resource: &Resource) {
-    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-        object.metadata_mut().remove(key);
-    }
+    // A real server keeps what a webhook has made of the other metadata, even a deletion.
+    object.metadata_mut().remove("selfLink");
     object.set_meta("uid", environment.uid());
     object.set_meta("creationTimestamp", environment.now_rfc3339());
     // Other kinds keep the client's value, which is never incremented.

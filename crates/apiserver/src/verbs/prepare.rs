@@ -115,15 +115,15 @@ pub(super) fn prepare_update(
 /// Errors for metadata that only the server may set and the client has changed.
 fn check_immutable_metadata(object: &Object, old: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for key in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    // Two of the real server's checks report them.
+    for key in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"].repeat(2) {
         let value = object
             .metadata()
             .get(key)
             .filter(|value| old.metadata().get(key) != Some(*value));
         if let Some(value) = value {
-            // Two of the real server's checks report it.
             let problem = Problem::Invalid(value.clone(), "field is immutable".into());
-            errors.extend(vec![FieldError::new(format!("metadata.{key}"), problem); 2]);
+            errors.push(FieldError::new(format!("metadata.{key}"), problem));
         }
     }
     errors
