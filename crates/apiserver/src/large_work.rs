@@ -81,6 +81,11 @@ impl LargeWork {
         size > self.most
     }
 
+    /// Whether work of this size runs on a thread that serves requests, while larger work would not.
+    pub(crate) fn delays_others(&self, size: usize) -> bool {
+        self.threads.is_some() && !self.is_large(size)
+    }
+
     /// The size up to which work is small.
     pub(crate) fn most(&self) -> usize {
         self.most

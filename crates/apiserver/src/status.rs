@@ -33,17 +33,19 @@ pub(crate) struct Status {
     pub(crate) warnings: Box<[String]>,
     /// The metadata; boxed to keep results small. Of an expired list, the token with which it can continue.
     metadata: Option<Box<Map<String, Value>>>,
-    /// What the verb needs from webhooks before it can run to its end. A status with it is never sent.
+    /// What the verb needs before it can run to its end. A status with it is never sent.
     missing: Option<Box<Missing>>,
 }
 
-/// What a verb needs from webhooks.
+/// What a verb needs before it can run to its end.
 #[derive(Clone, Debug)]
 pub(crate) enum Missing {
     /// The answers to these calls.
     Answers(Vec<Call>),
     /// These entries, converted.
     Converted(Unconverted),
+    /// Nothing, but time: it is large work.
+    Time,
 }
 
 /// The message of the real server's priority and fairness.
@@ -113,6 +115,11 @@ impl Status {
     /// What ends a verb that needs entries which a webhook has to convert first.
     pub(crate) fn unconverted(entries: Unconverted) -> Self {
         Self::missing(Missing::Converted(entries))
+    }
+
+    /// What ends a verb that must not take so long on the thread on which it runs.
+    pub(crate) fn needs_time() -> Self {
+        Self::missing(Missing::Time)
     }
 
     fn missing(missing: Missing) -> Self {

@@ -70,12 +70,6 @@ use crate::{
     warnings::Warnings,
 };
 
-/// The group of the kinds that configure admission.
-const CONFIGURATION_GROUP: &str = "admissionregistration.k8s.io";
-
-/// The beginnings of those of its plurals that policies never see.
-const EXEMPT: [&str; 2] = ["validatingadmissionpolic", "mutatingadmissionpolic"];
-
 /// The admission chain.
 pub(crate) struct Admission {
     pub(crate) store: Arc<ObjectStore>,
@@ -141,18 +135,14 @@ impl<'a> Admitted<'a> {
     /// The client, if policies see its request.
     fn caller_for_policies(&self) -> Option<&'a Arc<Caller>> {
         let resource = &self.target.resource;
-        let is_exempt = *resource.group == *CONFIGURATION_GROUP
-            && EXEMPT
-                .iter()
-                .any(|beginning| resource.plural.starts_with(beginning));
-        let is_exempt = is_exempt || resource.strategy.as_review().is_some();
+        let is_exempt = resource.facts.exempt_from_policies || resource.strategy.as_review().is_some();
         self.caller.filter(|_| !is_exempt)
     }
 
     /// The client, if webhooks see its request.
     fn caller_for_webhooks(&self) -> Option<&'a Arc<Caller>> {
         self.caller
-            .filter(|_| *self.target.resource.group != *CONFIGURATION_GROUP)
+            .filter(|_| !self.target.resource.facts.exempt_from_webhooks)
     }
 
     /// The options as JSON.
@@ -176,13 +166,13 @@ impl<'a> Admitted<'a> {
         options
     }
 
-    /// Calls a stage with the attributes of the request.
+    /// Calls a stage with the attributes of the request. No failure policy excuses that it takes too long where it runs.
     fn with_attributes<T>(
         &self,
         caller: &Arc<Caller>,
         name: &str,
-        stage: impl FnOnce(&Attributes<'_>) -> T,
-    ) -> T {
+        stage: impl FnOnce(&Attributes<'_>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
         let options = self.options(caller);
         let attributes = Attributes::new(
             self.target,
@@ -191,11 +181,16 @@ impl<'a> Admitted<'a> {
             (&options, self.dry_run),
             caller,
         );
-        if self.is_collection {
-            stage(&attributes.without_name())
+        let attributes = if self.is_collection {
+            attributes.without_name()
         } else {
-            stage(&attributes)
+            attributes
+        };
+        let done = stage(&attributes);
+        if attributes.cost.needs_time() {
+            return Err(Status::needs_time());
         }
+        done
     }
 }
 
@@ -231,9 +226,30 @@ impl Admission {
             || self.has_validating_webhooks()
     }
 
-    /// Whether the admission of a write may take long: that of an earlier one did.
-    pub(crate) fn is_slow(&self) -> bool {
-        self.policies.slowness.is_slow() && self.may_intervene()
+    /// Whether the admission of a write may take long: that of an earlier one to the same resource did. If this one is the first,
+    /// it stops and begins again as large work.
+    pub(crate) fn is_slow(&self, resource: &Resource) -> bool {
+        self.may_intervene() && self.policies.slowness.is_slow(&resource.table, self.changes())
+    }
+
+    /// Reads what was written of policies and webhooks, and compiles their expressions. The write does so, which runs as large
+    /// work, so that no other request has to.
+    pub(crate) fn catch_up(&self) {
+        self.policies.validating.catch_up(&self.store);
+        self.policies.mutating.catch_up(&self.store);
+        self.webhooks.catch_up();
+    }
+
+    /// Counts the changes of policies and webhooks.
+    fn changes(&self) -> u64 {
+        self.policies.validating.changes() + self.policies.mutating.changes() + self.webhooks.changes()
+    }
+
+    fn record_cost(&self, attributes: &Attributes<'_>) {
+        let table = &attributes.resource.table;
+        self.policies
+            .slowness
+            .record(table, self.changes(), &attributes.cost);
     }
 
     fn has_mutating_policies(&self) -> bool {
@@ -292,7 +308,7 @@ impl Admission {
                 Ok::<_, Status>(is_changed)
             };
             let is_changed = pass(object, false);
-            self.policies.slowness.record(&attributes.cost);
+            self.record_cost(attributes);
             if !is_changed? {
                 return Ok(false);
             }
@@ -350,7 +366,7 @@ impl Admission {
         let validated = admitted.with_attributes(caller, name, |attributes| {
             if policies.is_some() {
                 let validated = self.policies.validate(attributes, objects, warnings);
-                self.policies.slowness.record(&attributes.cost);
+                self.record_cost(attributes);
                 validated?;
             }
             if webhooks.is_some() {

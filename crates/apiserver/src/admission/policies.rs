@@ -40,6 +40,8 @@ pub(crate) struct PolicyIndex {
 struct Index {
     policies_table: TableFollower,
     bindings_table: TableFollower,
+    /// How often something was applied.
+    changes: u64,
     policies: HashMap<Arc<str>, Arc<Policy>>,
     /// The policy of each binding.
     bound_policies: HashMap<Arc<str>, Arc<str>>,
@@ -115,11 +117,26 @@ impl PolicyIndex {
             index: RwLock::new(Index {
                 policies_table: follow("admissionpolicies"),
                 bindings_table: follow("admissionpolicybindings"),
+                changes: 0,
                 policies: HashMap::new(),
                 bound_policies: HashMap::new(),
                 bindings: BTreeMap::new(),
             }),
         }
+    }
+
+    /// Applies what was written, and compiles the expressions of the policies.
+    pub(crate) fn catch_up(&self, store: &ObjectStore) {
+        self.is_empty(store);
+        let policies: Vec<_> = self.index.read().policies.values().cloned().collect();
+        for policy in policies {
+            policy.programs();
+        }
+    }
+
+    /// Counts the changes that were applied.
+    pub(crate) fn changes(&self) -> u64 {
+        self.index.read().changes
     }
 
     /// The policies with bindings whose rules match a request, ordered by name.
@@ -170,6 +187,7 @@ impl Index {
     }
 
     fn catch_up(&mut self, storage: &dyn Storage, kind: PolicyKind) {
+        self.changes += 1;
         match self.policies_table.catch_up(storage) {
             TableChanges::Events(written) => {
                 for (entry, exists) in written {

@@ -93,7 +93,7 @@ impl<'a> Attributes<'a> {
             dry_run,
             options,
             caller,
-            cost: RequestCost::default(),
+            cost: RequestCost::of(caller),
             others: OnceLock::new(),
         }
     }

@@ -16,6 +16,7 @@ impl Strategy for CustomResourceDefinition {
         Facts {
             has_generation: true,
             unconditional_update: false,
+            compiles: true,
             metadata_checks: MetadataChecks {
                 finalizers: 0,
                 ..Facts::DEFAULT.metadata_checks

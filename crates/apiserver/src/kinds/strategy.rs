@@ -313,6 +313,14 @@ pub(crate) struct Facts {
     pub(crate) deletion_warning: Option<&'static str>,
     /// The syntax of names.
     pub(crate) name_rule: NameRule,
+    /// Whether a write compiles expressions or patterns, which takes long.
+    pub(crate) compiles: bool,
+    /// Whether a write is compared with all rights of its writer, which takes long if there are many.
+    pub(crate) grants_rights: bool,
+    /// Whether admission policies do not see its objects, so that none can lock administrators out for good.
+    pub(crate) exempt_from_policies: bool,
+    /// Whether admission webhooks do not see them.
+    pub(crate) exempt_from_webhooks: bool,
     /// Whether [`Strategy::allocate`] gives it something that no other object may have.
     pub(crate) is_allocated: bool,
     /// How often and when updates validate the metadata.
@@ -352,6 +360,10 @@ impl Facts {
         create_on_update: false,
         returns_deleted: false,
         is_allocated: false,
+        compiles: false,
+        grants_rights: false,
+        exempt_from_policies: false,
+        exempt_from_webhooks: false,
         documents_returned: false,
         orphan_by_default: false,
         graceful_deletion: false,

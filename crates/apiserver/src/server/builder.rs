@@ -290,6 +290,8 @@ impl Api {
         }
         self.writes.definitions.load();
         self.access.create_bootstrap_policy();
+        self.access.catch_up();
+        self.writes.admission.catch_up();
         self.writes.ensure_kubernetes_service();
     }
 

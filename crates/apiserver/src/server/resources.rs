@@ -1,6 +1,6 @@
 //! Dispatches requests for resources to the verbs.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use http::{Response, request::Parts};
 use windlass_api::request::RequestInfo;
@@ -28,9 +28,6 @@ const ENTRY_COST: usize = 64;
 
 /// The further cost of an entry that may have to be converted, to compare a field.
 const CONVERSION_COST: usize = 4 * 1024;
-
-/// The groups of kinds with expressions and patterns, which a write compiles.
-const COMPILING_GROUPS: [&str; 2] = ["admissionregistration.k8s.io", "apiextensions.k8s.io"];
 
 /// How often a verb runs for one request: each mutating webhook needs a run, and each change of the object by others.
 const MAX_RUNS: usize = 1_000;
@@ -140,9 +137,16 @@ impl Server {
         let large_work = self.large_work.of(&caller.user);
         // What was converted stays in the cache of its CRD until the request ends.
         let mut converted = Vec::new();
+        let mut needs_time = false;
         for _ in 0..MAX_RUNS {
             answers.begin_run();
-            let size = size.saturating_add(answers.size());
+            let size = if needs_time {
+                usize::MAX
+            } else {
+                size.saturating_add(answers.size())
+            };
+            let delays_others = large_work.delays_others(size);
+            caller.is_in_a_hurry.store(delays_others, Ordering::Relaxed);
             let work = || depth::run(is_deep, &mut verb);
             let mut status = match self.work(&caller.user, size, work).await {
                 Err(status) if status.is_unfinished() => status,
@@ -162,6 +166,7 @@ impl Server {
                     deadline.check()?;
                     converted.push(entries?);
                 }
+                Some(Missing::Time) => needs_time = true,
                 None => return Err(status),
             }
         }
@@ -342,7 +347,7 @@ impl ResourceRequest<'_> {
         let body = self.server.receive(body, &self.caller.user).await?;
         let permit = self.acquire_permit()?;
         let is_one = self.verb == Verb::Delete;
-        let size = if api.writes.admission.is_slow() {
+        let size = if api.writes.admission.is_slow(&target.resource) {
             usize::MAX
         } else if is_one {
             self.stored_size()
@@ -462,12 +467,11 @@ impl ResourceRequest<'_> {
     fn is_slow(&self) -> bool {
         let (api, resource) = (self.api(), &self.target.resource);
         // Those of roles, bindings and reviews depend on all roles of the caller, or of the user that a review is about.
-        let depends_on_roles =
-            *resource.group == *"rbac.authorization.k8s.io" || resource.strategy.as_review().is_some();
+        let depends_on_roles = resource.facts.grants_rights || resource.strategy.as_review().is_some();
         (depends_on_roles && api.access.policy.is_some())
-            || COMPILING_GROUPS.contains(&&*resource.group)
+            || resource.facts.compiles
             || resource.has_slow_rules()
-            || api.writes.admission.is_slow()
+            || api.writes.admission.is_slow(resource)
     }
 
     /// The size of the stored object; 0 if there is none.

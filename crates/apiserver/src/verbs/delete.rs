@@ -167,6 +167,10 @@ impl WriteVerbs {
                         Some(Missing::Converted(missing)) => {
                             unconverted.collect::<()>(Err(Status::unconverted(missing)))?;
                         }
+                        Some(Missing::Time) => {
+                            failure = Some(Status::needs_time());
+                            break;
+                        }
                         None => {
                             failure = Some(status);
                             break;

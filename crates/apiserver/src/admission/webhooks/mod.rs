@@ -56,6 +56,8 @@ struct WebhookIndex(RwLock<Index>);
 
 struct Index {
     table: TableFollower,
+    /// How often something was applied.
+    changes: u64,
     /// By the name of the configuration.
     configurations: BTreeMap<Arc<str>, Vec<Arc<Webhook>>>,
 }
@@ -102,6 +104,22 @@ impl Webhooks {
             mutating: index("mutatingwebhookconfigurations"),
             validating: index("validatingwebhookconfigurations"),
         }
+    }
+
+    /// Applies what was written, and compiles match conditions.
+    pub(super) fn catch_up(&self) {
+        for index in [&self.mutating, &self.validating] {
+            for webhook in index.webhooks(&self.store) {
+                if webhook.has_match_conditions() {
+                    webhook.programs();
+                }
+            }
+        }
+    }
+
+    /// Counts the changes that were applied.
+    pub(super) fn changes(&self) -> u64 {
+        self.mutating.0.read().changes + self.validating.0.read().changes
     }
 
     /// Whether there is a mutating webhook.
@@ -151,7 +169,7 @@ impl Webhooks {
         objects: [Option<&Object>; 2],
     ) -> Result<Conditions, Status> {
         let webhook = &matched.webhook;
-        if webhook.match_conditions.as_array().is_none_or(Vec::is_empty) {
+        if !webhook.has_match_conditions() {
             return Ok(Conditions::Match);
         }
         let at_version = |object: Option<&Object>| {
@@ -180,6 +198,7 @@ impl WebhookIndex {
     fn new(storage: &dyn Storage, plural: &str) -> Self {
         Self(RwLock::new(Index {
             table: TableFollower::new(storage, &format!("{plural}.admissionregistration.k8s.io")),
+            changes: 0,
             configurations: BTreeMap::new(),
         }))
     }
@@ -210,6 +229,7 @@ impl WebhookIndex {
 
 impl Index {
     fn catch_up(&mut self, storage: &dyn Storage) {
+        self.changes += 1;
         match self.table.catch_up(storage) {
             TableChanges::Events(written) => {
                 for (entry, exists) in written {
@@ -261,6 +281,12 @@ impl Webhook {
             match_conditions: webhook["matchConditions"].clone(),
             programs: OnceLock::new(),
         }
+    }
+
+    fn has_match_conditions(&self) -> bool {
+        self.match_conditions
+            .as_array()
+            .is_some_and(|conditions| !conditions.is_empty())
     }
 
     fn programs(&self) -> &PolicyPrograms {
