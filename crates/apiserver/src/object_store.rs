@@ -167,8 +167,7 @@ impl ObjectStore {
         let form = if removed {
             None
         } else if stays {
-            // With an unknown schema, so that it is pruned and defaulted when it is read.
-            Some((crd::stored_fields(resource, object), 0))
+            Some(crd::stored_form(resource, object))
         } else {
             // Changes nothing but the version if a webhook has converted it.
             crd::convert_to_stored(resource, object)

@@ -192,6 +192,35 @@ async fn object_is_written_and_read_in_every_version() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn object_written_in_another_version_is_shared_by_its_readers() {
+    let (server, _) = server_with(|_| {}).await;
+    // The same without a webhook.
+    let mut plain = definition("v2");
+    plain["metadata"]["name"] = "crates.example.com".into();
+    plain["spec"]["names"] = json!({"plural": "crates", "kind": "Crate"});
+    plain["spec"]["conversion"] = json!({"strategy": "None"});
+    assert_eq!(request(&server, "POST", DEFINITIONS, &plain).await.0, 201);
+    for (plural, kind) in [("boxes", "Box"), ("crates", "Crate")] {
+        let path = |version: &str| format!("/apis/example.com/{version}/namespaces/default/{plural}");
+        let mut object = old("a", 3);
+        object["kind"] = kind.into();
+        assert_eq!(request(&server, "POST", &path("v1"), &object).await.0, 201);
+        let read = async || {
+            let response = send(&server, "GET", &format!("{}/a", path("v2")), None, "").await;
+            response
+                .into_body()
+                .collect()
+                .await
+                .expect("never fails")
+                .to_bytes()
+        };
+        let (one, other) = (read().await, read().await);
+        assert_eq!(one, other);
+        assert_eq!(one.as_ptr(), other.as_ptr(), "{plural}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn storage_version_needs_no_webhook() {
     let (server, seen) = server_with(|_| panic!("not asked")).await;
     assert_eq!(request(&server, "POST", V2, &new("a", 3)).await.0, 201);

@@ -396,6 +396,19 @@ impl Unconverted {
 }
 
 impl VersionSchema {
+    /// The hash of the schema, if an object has the form that it has when it is read. One that was written in another version may
+    /// lack defaults of this one, which are applied whenever it is read: then 0.
+    fn hash_if_complete(&self, object: &Object) -> u64 {
+        let mut read = object.clone();
+        coerce(self.schema.view(), &mut read);
+        fill_defaults(self.schema.view(), read.fields_mut());
+        if read.tree() == object.tree() {
+            self.schema_hash
+        } else {
+            0
+        }
+    }
+
     /// The entry of an object that a webhook has converted to this version, which is then in the cache, and counts as held by a
     /// user as long as it exists. An error with the entry if there is no room, which is not in the cache.
     fn entry(
@@ -583,13 +596,15 @@ fn convert_entry(
     })
 }
 
-/// The selectable fields of an object that stays in the version in which it is stored.
-pub(crate) fn stored_fields<'a>(resource: &'a Resource, object: &Object) -> &'a [SelectableField] {
+/// The selectable fields of an object that stays in the version in which it is stored, and the hash of its schema. It is 0 if the
+/// object has to be pruned or defaulted when it is read.
+pub(crate) fn stored_form<'a>(resource: &'a Resource, object: &Object) -> (&'a [SelectableField], u64) {
     let conversion = resource.crd.as_ref().map(|defined| &defined.conversion);
     let version_schema =
         conversion.and_then(|conversion| conversion.version_schema(&object.text_at("apiVersion")));
-    version_schema.map_or(&resource.selectable_fields, |version_schema| {
-        &version_schema.selectable_fields
+    version_schema.map_or((&resource.selectable_fields, 0), |version_schema| {
+        let hash = version_schema.hash_if_complete(object);
+        (&version_schema.selectable_fields, hash)
     })
 }
 
@@ -605,7 +620,6 @@ pub(crate) fn convert_to_stored<'a>(
         object,
         &group_version(&conversion.group, &conversion.storage_version),
     );
-    // An object written in another version lacks this version's defaults; they are applied when it is read.
     let same = conversion
         .by_version
         .get(&resource.version)
@@ -613,10 +627,12 @@ pub(crate) fn convert_to_stored<'a>(
     if !same {
         coerce(version_schema.schema.view(), object);
     }
-    Some((
-        &version_schema.selectable_fields,
-        if same { version_schema.schema_hash } else { 0 },
-    ))
+    let hash = if same {
+        version_schema.schema_hash
+    } else {
+        version_schema.hash_if_complete(object)
+    };
+    Some((&version_schema.selectable_fields, hash))
 }
 
 fn set_version(object: &mut Object, version: &str) {
