@@ -50,9 +50,11 @@ use serde_json::{Value, json};
 pub use self::type_checking::{ExpressionWarning, PolicyTypes, schema_of_kind};
 use self::{
     evaluation::Slowness,
+    matching::MatchResources,
     mutating::Reinvocation,
     policies::PolicyIndex,
     request::Attributes,
+    versions::WholeObjects,
     webhooks::{WebhookReinvocation, Webhooks},
 };
 pub(crate) use self::{policies::PolicyKind, request::Operation};
@@ -226,6 +228,23 @@ impl Admission {
             || self.has_validating_webhooks()
     }
 
+    /// Whether a policy or a webhook may see writes to a resource, of whatever version, or to one of its subresources.
+    pub(crate) fn may_see(&self, resource: &Resource, subresource: &str) -> bool {
+        if !self.may_intervene() {
+            return false;
+        }
+        let catalogue = self.store.registry.catalogue();
+        let versions = catalogue.resources.iter();
+        let versions: Vec<_> = versions.filter(|other| other.table == resource.table).collect();
+        let may_match = |constraints: &MatchResources| {
+            let mut versions = versions.iter();
+            versions.any(|resource| constraints.may_match(resource, subresource))
+        };
+        self.policies.validating.any_policy(may_match)
+            || self.policies.mutating.any_policy(may_match)
+            || self.webhooks.any(may_match)
+    }
+
     /// Whether the admission of a write may take long: that of an earlier one to the same resource did. If this one is the first,
     /// it stops and begins again as large work.
     pub(crate) fn is_slow(&self, resource: &Resource) -> bool {
@@ -363,14 +382,15 @@ impl Admission {
             return Ok(());
         };
         let name = objects[0].map_or("", Object::name);
+        let whole = WholeObjects::new(objects);
         let validated = admitted.with_attributes(caller, name, |attributes| {
             if policies.is_some() {
-                let validated = self.policies.validate(attributes, objects, warnings);
+                let validated = self.policies.validate(attributes, (objects, &whole), warnings);
                 self.record_cost(attributes);
                 validated?;
             }
             if webhooks.is_some() {
-                self.webhooks.validate(attributes, objects, warnings)?;
+                self.webhooks.validate(attributes, (objects, &whole), warnings)?;
             }
             Ok(())
         });

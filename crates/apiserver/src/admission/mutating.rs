@@ -22,7 +22,7 @@ use super::{
     params::{Param, ParamKind},
     policies::{Binding, Policy},
     request::Attributes,
-    versions::{at_version, convert, is_same},
+    versions::{WholeObjects, at_version, convert, is_same},
 };
 use crate::{
     depth,
@@ -106,6 +106,7 @@ impl Policies {
                 state.changed();
             }
             let namespace = namespace_object(&self.store, attributes);
+            let whole_old = WholeObjects::new([None, old]);
             for invocation in &invocations {
                 let is_deep = invocation.policy.programs().is_deep
                     || invocation.param.as_ref().is_some_and(Param::is_deep);
@@ -113,7 +114,7 @@ impl Policies {
                     self.invoke(
                         invocation,
                         attributes,
-                        (object, old),
+                        (object, &whole_old),
                         &namespace,
                         state,
                         &mut errors,
@@ -200,7 +201,7 @@ impl Policies {
         &self,
         invocation: &Invocation<'_>,
         attributes: &Attributes<'_>,
-        (object, old): (&mut Object, Option<&Object>),
+        (object, whole_old): (&mut Object, &WholeObjects<'_>),
         namespace: &Json,
         state: &mut Reinvocation,
         errors: &mut Vec<PolicyError>,
@@ -228,14 +229,13 @@ impl Policies {
                 return Ok(());
             }
         };
-        let old = old
-            .map(|old| Ok::<_, Status>(at_version(attributes, matched, old)?.into_value()))
-            .transpose()?;
+        let whole_old = whole_old.at(attributes, matched)?;
+        let [_, old] = &*whole_old;
         let request = attributes.to_request(matched);
         let mut versioned = at_version(attributes, matched, object)?.0.into_owned();
+        let mut whole = versioned.clone().into_value();
         let programs = policy.programs();
         if !programs.match_conditions.is_empty() {
-            let whole = versioned.clone().into_value();
             let inputs = Inputs {
                 object: Some(&whole),
                 old_object: old.as_ref(),
@@ -265,8 +265,11 @@ impl Policies {
             return Ok(());
         }
         let mut has_changed = false;
+        let mut is_stale = false;
         for mutation in &programs.mutations {
-            let whole = versioned.clone().into_value();
+            if std::mem::take(&mut is_stale) {
+                whole = versioned.clone().into_value();
+            }
             let inputs = Inputs {
                 object: Some(&whole),
                 old_object: old.as_ref(),
@@ -283,6 +286,7 @@ impl Policies {
                     changed.set_managed_fields(versioned.take_managed_fields());
                     has_changed |= changed.tree() != versioned.tree();
                     versioned = changed;
+                    is_stale = true;
                 }
                 Err(MutationError::Policy(why)) => refuse(&why),
                 Err(MutationError::Status(status)) => return Err(status),

@@ -134,6 +134,13 @@ impl PolicyIndex {
         }
     }
 
+    /// Whether what a bound policy matches is like this.
+    pub(crate) fn any_policy(&self, is_like: impl Fn(&MatchResources) -> bool) -> bool {
+        let index = self.index.read();
+        let mut bound = index.bindings.keys().filter_map(|name| index.policies.get(name));
+        bound.any(|policy| is_like(&policy.constraints))
+    }
+
     /// Counts the changes that were applied.
     pub(crate) fn changes(&self) -> u64 {
         self.index.read().changes

@@ -19,7 +19,7 @@ use super::{
     params::{Param, ParamKind},
     policies::{Binding, Hook, Policy},
     request::Attributes,
-    versions::at_version,
+    versions::WholeObjects,
 };
 use crate::{depth, object::Object, status::Status, warnings::Warnings};
 
@@ -70,7 +70,7 @@ impl Policies {
     pub(super) fn validate(
         &self,
         attributes: &Attributes<'_>,
-        objects: [Option<&Object>; 2],
+        (objects, whole): ([Option<&Object>; 2], &WholeObjects<'_>),
         warnings: &mut Warnings,
     ) -> Result<(), Status> {
         let hooks = self.validating.hooks(&self.store, attributes);
@@ -83,7 +83,7 @@ impl Policies {
         };
         let namespace = namespace_object(&self.store, attributes);
         for hook in &hooks {
-            self.validate_hook(hook, attributes, objects, &namespace, &mut findings)?;
+            self.validate_hook(hook, attributes, (objects, whole), &namespace, &mut findings)?;
         }
         let Some(denial) = findings.denial else {
             return Ok(());
@@ -119,7 +119,7 @@ impl Policies {
         &self,
         hook: &Hook<'_>,
         attributes: &Attributes<'_>,
-        objects: [Option<&Object>; 2],
+        (objects, whole): ([Option<&Object>; 2], &WholeObjects<'_>),
         namespace: &Json,
         findings: &mut Findings<'_>,
     ) -> Result<(), Status> {
@@ -140,12 +140,8 @@ impl Policies {
                 return Ok(());
             }
         };
-        let at_version = |object: Option<&Object>| {
-            let convert = |object| Ok::<_, Status>(at_version(attributes, matched, object)?.into_value());
-            object.map(convert).transpose()
-        };
-        let [object, old] = objects;
-        let (object, old) = (at_version(object)?, at_version(old)?);
+        let whole = whole.at(attributes, matched)?;
+        let [object, old] = &*whole;
         let request = attributes.to_request(matched);
         for binding in &hook.bindings {
             let params = match binding.matches(&self.store, attributes, trees) {

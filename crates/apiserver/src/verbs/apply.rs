@@ -155,7 +155,7 @@ impl WriteVerbs {
     ) -> bool {
         let resource = served.resource();
         let managed_fields = old.managed_fields().stored_json();
-        !self.admission.may_intervene()
+        !self.admission.may_see(resource, served.subresource())
             && is_stored_entry(&self.store, resource, entry)
             && last_applied(old).is_none()
             && follows_rules(resource, old)

@@ -53,6 +53,10 @@ impl<'a> ServedVersions<'a> {
         self.resource
     }
 
+    pub(super) fn subresource(&self) -> &str {
+        self.subresource
+    }
+
     /// An error if a conversion has failed, or a webhook has to be asked first. What was computed is wrong then.
     pub(super) fn finish(&self) -> Result<(), Status> {
         self.failure.take().map_or(Ok(()), Err)

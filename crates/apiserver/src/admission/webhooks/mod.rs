@@ -28,7 +28,7 @@ use super::{
     name_in_errors,
     policies::PolicyKind,
     request::Attributes,
-    versions::at_version,
+    versions::WholeObjects,
 };
 use crate::{
     auth::AccessControl,
@@ -117,6 +117,14 @@ impl Webhooks {
         }
     }
 
+    /// Whether what a webhook matches is like this.
+    pub(super) fn any(&self, is_like: impl Fn(&MatchResources) -> bool) -> bool {
+        [&self.mutating, &self.validating].into_iter().any(|index| {
+            let webhooks = index.webhooks(&self.store);
+            webhooks.iter().any(|webhook| is_like(&webhook.constraints))
+        })
+    }
+
     /// Counts the changes that were applied.
     pub(super) fn changes(&self) -> u64 {
         self.mutating.0.read().changes + self.validating.0.read().changes
@@ -137,7 +145,7 @@ impl Webhooks {
         &self,
         webhook: &Arc<Webhook>,
         attributes: &'a Attributes<'_>,
-        objects: [Option<&Object>; 2],
+        (objects, whole): ([Option<&Object>; 2], &WholeObjects<'_>),
     ) -> Result<Option<Matched<'a>>, Status> {
         let Some(resource) = webhook.constraints.match_rules(&self.store, attributes) else {
             return Ok(None);
@@ -152,7 +160,7 @@ impl Webhooks {
             webhook: webhook.clone(),
             resource,
         };
-        match self.evaluate_conditions(&matched, attributes, objects)? {
+        match self.evaluate_conditions(&matched, attributes, whole)? {
             Conditions::Match => Ok(Some(matched)),
             Conditions::Failed(why) if !webhook.ignores_failures => {
                 let name = name_in_errors(attributes, objects[0]);
@@ -166,19 +174,14 @@ impl Webhooks {
         &self,
         matched: &Matched<'_>,
         attributes: &Attributes<'_>,
-        objects: [Option<&Object>; 2],
+        whole: &WholeObjects<'_>,
     ) -> Result<Conditions, Status> {
         let webhook = &matched.webhook;
         if !webhook.has_match_conditions() {
             return Ok(Conditions::Match);
         }
-        let at_version = |object: Option<&Object>| {
-            let convert =
-                |object| Ok::<_, Status>(at_version(attributes, matched.resource, object)?.into_value());
-            object.map(convert).transpose()
-        };
-        let [object, old] = objects;
-        let (object, old) = (at_version(object)?, at_version(old)?);
+        let whole = whole.at(attributes, matched.resource)?;
+        let [object, old] = &*whole;
         let programs = webhook.programs();
         let request = attributes.to_request(matched.resource);
         let inputs = Inputs {

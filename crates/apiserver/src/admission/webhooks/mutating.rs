@@ -9,7 +9,7 @@ use crate::{
     admission::{
         mutating::decode,
         request::{self, Attributes},
-        versions::{at_version, convert, is_same},
+        versions::{WholeObjects, at_version, convert, is_same},
     },
     depth,
     fields::Managed,
@@ -57,14 +57,16 @@ impl Webhooks {
         let round = if is_second { "mutate again" } else { "mutate" };
         let mut has_changed = false;
         for webhook in &webhooks {
-            let Some(matched) = self.match_one(webhook, attributes, [object.as_deref(), old])? else {
+            let objects = [object.as_deref(), old];
+            let whole = WholeObjects::new(objects);
+            let Some(matched) = self.match_one(webhook, attributes, (objects, &whole))? else {
                 continue;
             };
             // One that did not match in the first pass is not asked in the second.
             if is_second && !state.reinvoke.contains(&webhook.id) {
                 continue;
             }
-            let call = review::call(&matched, attributes, [object.as_deref(), old], round)?;
+            let call = review::call(&matched, review::fields(&matched, attributes, objects)?, round);
             let answer = attributes.caller.answers.get(call)?;
             let patched = match review::patch_of(&matched, &answer, true, warnings) {
                 Ok(Some(patch)) => apply(&matched, attributes, object.as_deref(), &patch, warnings),

@@ -1,6 +1,7 @@
 //! `AdmissionReview`: the question to a webhook, and its answer, which is not trusted.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::{HookError, Matched};
@@ -15,13 +16,23 @@ use crate::{
     webhook::{Answer, Call, CallFailure, ReviewType, type_mismatch},
 };
 
-/// The question about a request. `round` is that of the mutating stage.
-pub(super) fn call(
+/// The question about a request, with these fields. `round` is that of the mutating stage.
+pub(super) fn call(matched: &Matched<'_>, fields: Bytes, round: &str) -> Call {
+    let webhook = &matched.webhook;
+    Call::new(
+        (webhook.endpoint.clone(), webhook.timeout),
+        &format!("{round}/{}", webhook.id),
+        webhook.review_type.head(),
+        fields,
+    )
+}
+
+/// The fields of a review after its uid, for the version as which the request matched.
+pub(super) fn fields(
     matched: &Matched<'_>,
     attributes: &Attributes<'_>,
     objects: [Option<&Object>; 2],
-    round: &str,
-) -> Result<Call, Status> {
+) -> Result<Bytes, Status> {
     let request = attributes.to_request(matched.resource).to_string();
     let mut rest = request.as_bytes()[1..request.len() - 1].to_vec();
     for (key, object) in ["object", "oldObject"].into_iter().zip(objects) {
@@ -39,13 +50,7 @@ pub(super) fn call(
         }
     }
     rest.extend_from_slice(b"}}");
-    let webhook = &matched.webhook;
-    Ok(Call::new(
-        (webhook.endpoint.clone(), webhook.timeout),
-        &format!("{round}/{}", webhook.id),
-        webhook.review_type.head(),
-        rest.into(),
-    ))
+    Ok(rest.into())
 }
 
 /// Reads the answer of a webhook: its patch, if it has one. An error if the call failed or the request is denied;
