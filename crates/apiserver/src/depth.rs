@@ -34,18 +34,18 @@ thread_local! {
     /// Whether this thread has a large stack.
     static HAS_LARGE_STACK: Cell<bool> = const { Cell::new(false) };
     /// What this thread runs.
-    static WORK: Cell<Work> = const { Cell::new(Work::CannotRestart) };
+    static WORK: Cell<Work> = const { Cell::new(Work::Once) };
 }
 
 /// Work on a thread's small stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     /// None of [`run`]. A document that is too deep for the stack is an error.
-    CannotRestart,
+    Once,
     /// That of [`run`], which can start again on a large stack.
-    CanRestart,
+    Restartable,
     /// That of [`run`], which must start again.
-    MustRestart,
+    Restarting,
 }
 
 /// Whether deep documents can be handled on this thread.
@@ -70,11 +70,11 @@ pub(crate) fn check(depth: usize) -> Result<(), TooDeep> {
     if depth <= limit() {
         return Ok(());
     }
-    if WORK.get() != Work::CannotRestart {
+    if WORK.get() != Work::Once {
         WORK.set(if depth <= MAX {
-            Work::MustRestart
+            Work::Restarting
         } else {
-            Work::CanRestart
+            Work::Restartable
         });
     }
     Err(TooDeep)
@@ -82,14 +82,14 @@ pub(crate) fn check(depth: usize) -> Result<(), TooDeep> {
 
 /// Whether the current work starts again on a large stack, whatever it returns. It must not change anything any more.
 pub(crate) fn must_restart() -> bool {
-    WORK.get() == Work::MustRestart
+    WORK.get() == Work::Restarting
 }
 
 /// Says that something was changed, or that a document is read in another way, so that the work does not start again for what
 /// was too deep before.
 pub(crate) fn settle() {
     if must_restart() {
-        WORK.set(Work::CanRestart);
+        WORK.set(Work::Restartable);
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct TooDeep;
 /// The work must not have changed anything when it calls [`check`].
 pub(crate) fn run<R: Send>(deep: bool, mut work: impl FnMut() -> R + Send) -> R {
     if !deep {
-        let outer = OuterWork(WORK.replace(Work::CanRestart));
+        let outer = OuterWork(WORK.replace(Work::Restartable));
         let done = work();
         if !must_restart() {
             return done;

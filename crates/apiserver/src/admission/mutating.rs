@@ -16,7 +16,7 @@ use super::{
         Conditions, Evaluation, Inputs, MATCH_CONDITIONS_BUDGET, POLICY_BUDGET, evaluate_conditions,
         namespace_object, values, without_namespace,
     },
-    expressions::Mutation,
+    expressions::{Mutation, PolicyPrograms},
     mutation::{apply_configuration, apply_json_patch},
     name_in_errors,
     params::{Param, ParamKind},
@@ -196,6 +196,22 @@ impl Policies {
         invocations
     }
 
+    /// Evaluates the match conditions of a policy.
+    fn match_conditions(
+        &self,
+        programs: &PolicyPrograms,
+        inputs: &Inputs<'_>,
+        attributes: &Attributes<'_>,
+    ) -> Conditions {
+        if programs.match_conditions.is_empty() {
+            return Conditions::Match;
+        }
+        let values = values(programs, inputs, &self.access, attributes);
+        let values = without_namespace(&values);
+        let mut evaluation = Evaluation::new(programs, &values, MATCH_CONDITIONS_BUDGET, &attributes.cost);
+        evaluate_conditions(&programs.match_conditions, &mut evaluation)
+    }
+
     /// Runs the mutations of a policy.
     fn invoke(
         &self,
@@ -235,25 +251,19 @@ impl Policies {
         let mut versioned = at_version(attributes, matched, object)?.0.into_owned();
         let mut whole = versioned.clone().into_value();
         let programs = policy.programs();
-        if !programs.match_conditions.is_empty() {
-            let inputs = Inputs {
-                object: Some(&whole),
-                old_object: old.as_ref(),
-                namespace,
-                request: &request,
-                params: params.as_ref(),
-            };
-            let values = values(programs, &inputs, &self.access, attributes);
-            let values = without_namespace(&values);
-            let mut evaluation =
-                Evaluation::new(programs, &values, MATCH_CONDITIONS_BUDGET, &attributes.cost);
-            match evaluate_conditions(&programs.match_conditions, &mut evaluation) {
-                Conditions::Match => {}
-                Conditions::Differ => return Ok(()),
-                Conditions::Failed(why) => {
-                    refuse(&why);
-                    return Ok(());
-                }
+        let inputs = Inputs {
+            object: Some(&whole),
+            old_object: old.as_ref(),
+            namespace,
+            request: &request,
+            params: params.as_ref(),
+        };
+        match self.match_conditions(programs, &inputs, attributes) {
+            Conditions::Match => {}
+            Conditions::Differ => return Ok(()),
+            Conditions::Failed(why) => {
+                refuse(&why);
+                return Ok(());
             }
         }
         let key = (

@@ -42,6 +42,8 @@ struct Index {
     bindings_table: TableFollower,
     /// How often something was applied.
     changes: u64,
+    /// The policies that were written since [`PolicyIndex::catch_up`].
+    uncompiled: Vec<Arc<Policy>>,
     policies: HashMap<Arc<str>, Arc<Policy>>,
     /// The policy of each binding.
     bound_policies: HashMap<Arc<str>, Arc<str>>,
@@ -118,6 +120,7 @@ impl PolicyIndex {
                 policies_table: follow("admissionpolicies"),
                 bindings_table: follow("admissionpolicybindings"),
                 changes: 0,
+                uncompiled: Vec::new(),
                 policies: HashMap::new(),
                 bound_policies: HashMap::new(),
                 bindings: BTreeMap::new(),
@@ -128,8 +131,9 @@ impl PolicyIndex {
     /// Applies what was written, and compiles the expressions of the policies.
     pub(crate) fn catch_up(&self, store: &ObjectStore) {
         self.is_empty(store);
-        let policies: Vec<_> = self.index.read().policies.values().cloned().collect();
-        for policy in policies {
+        // Outside of the lock.
+        let uncompiled = std::mem::take(&mut self.index.write().uncompiled);
+        for policy in uncompiled {
             policy.programs();
         }
     }
@@ -235,7 +239,9 @@ impl Index {
                 spec,
                 programs: OnceLock::new(),
             };
-            self.policies.insert(name.clone(), Arc::new(policy));
+            let policy = Arc::new(policy);
+            self.uncompiled.push(policy.clone());
+            self.policies.insert(name.clone(), policy);
         }
     }
 

@@ -145,7 +145,7 @@ impl Server {
             } else {
                 size.saturating_add(answers.size())
             };
-            let delays_others = large_work.delays_others(size);
+            let delays_others = !needs_time && large_work.delays_others(size);
             caller.is_in_a_hurry.store(delays_others, Ordering::Relaxed);
             let work = || depth::run(is_deep, &mut verb);
             let mut status = match self.work(&caller.user, size, work).await {

@@ -170,14 +170,11 @@ async fn health_checks_are_answered_during_slow_writes() {
     }
 }
 
-#[tokio::test]
-async fn first_expensive_evaluation_of_a_policy_runs_where_it_delays_no_other_request() {
-    let runtime = ServerRuntime::new(2);
-    let (served, gate) = runtime.run(serve(Limits::default())).await;
-    let mut administrator = served.administrator().await;
+/// Binds a policy about ConfigMaps whose cost grows with the square of their entries. Reading its parameters shows where it is
+/// evaluated.
+async fn bind_expensive_policy(administrator: &mut Client) {
     let group = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic";
     let expression = "object.data.all(a, object.data.all(b, a + b != 'x'))";
-    // Reading the parameters shows where the policy is evaluated.
     let policy = format!(
         r#"{{"metadata":{{"name":"p"}},"spec":{{"paramKind":{{"apiVersion":"v1","kind":"ConfigMap"}},
             "matchConstraints":{{"resourceRules":[{{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}}]}},
@@ -194,21 +191,43 @@ async fn first_expensive_evaluation_of_a_policy_runs_where_it_delays_no_other_re
         let (code, answer) = administrator.call("POST", path, object).await;
         assert_eq!(code, 201, "{answer}");
     }
+}
+
+/// Creates a ConfigMap with this many entries.
+async fn create_with_entries(client: &mut Client, name: &str, entries: usize) {
+    let data: Vec<_> = (0..entries).map(|index| format!(r#""k{index}":"v""#)).collect();
+    let map = format!(
+        r#"{{"metadata":{{"name":"{name}"}},"data":{{{}}}}}"#,
+        data.join(",")
+    );
+    let (code, answer) = client.call("POST", CONFIG_MAPS, &map).await;
+    assert_eq!(code, 201, "{answer}");
+}
+
+#[tokio::test]
+async fn first_expensive_evaluation_of_a_policy_runs_where_it_delays_no_other_request() {
+    let runtime = ServerRuntime::new(2);
+    let (served, gate) = runtime.run(serve(Limits::default())).await;
+    bind_expensive_policy(&mut served.administrator().await).await;
     let mut alice = served.user("alice", None).await;
     let gate = &gate.0;
     gate.counts.store(true, Ordering::SeqCst);
     for (name, entries, is_expensive) in [("cheap", 3, false), ("dear", 300, true), ("more", 300, true)] {
-        let data: Vec<_> = (0..entries).map(|index| format!(r#""k{index}":"v""#)).collect();
-        let map = format!(
-            r#"{{"metadata":{{"name":"{name}"}},"data":{{{}}}}}"#,
-            data.join(",")
-        );
-        let (code, answer) = alice.call("POST", CONFIG_MAPS, &map).await;
-        assert_eq!(code, 201, "{answer}");
+        create_with_entries(&mut alice, name, entries).await;
         let scans = gate.scans_off_workers.swap(0, Ordering::SeqCst);
         assert_eq!(scans > 0, is_expensive, "{name}");
     }
     gate.counts.store(false, Ordering::SeqCst);
+}
+
+#[tokio::test]
+async fn expensive_evaluation_ends_where_no_work_is_large() {
+    let mut limits = Limits::default();
+    limits.large_work_bytes = usize::MAX;
+    let runtime = ServerRuntime::new(2);
+    let (served, _gate) = runtime.run(serve(limits)).await;
+    bind_expensive_policy(&mut served.administrator().await).await;
+    create_with_entries(&mut served.user("alice", None).await, "dear", 300).await;
 }
 
 #[tokio::test]

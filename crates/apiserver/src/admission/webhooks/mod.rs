@@ -58,6 +58,8 @@ struct Index {
     table: TableFollower,
     /// How often something was applied.
     changes: u64,
+    /// The webhooks with match conditions that were written since [`Webhooks::catch_up`].
+    uncompiled: Vec<Arc<Webhook>>,
     /// By the name of the configuration.
     configurations: BTreeMap<Arc<str>, Vec<Arc<Webhook>>>,
 }
@@ -109,10 +111,11 @@ impl Webhooks {
     /// Applies what was written, and compiles match conditions.
     pub(super) fn catch_up(&self) {
         for index in [&self.mutating, &self.validating] {
-            for webhook in index.webhooks(&self.store) {
-                if webhook.has_match_conditions() {
-                    webhook.programs();
-                }
+            index.is_empty(&self.store);
+            // Outside of the lock.
+            let uncompiled = std::mem::take(&mut index.0.write().uncompiled);
+            for webhook in uncompiled {
+                webhook.programs();
             }
         }
     }
@@ -202,6 +205,7 @@ impl WebhookIndex {
         Self(RwLock::new(Index {
             table: TableFollower::new(storage, &format!("{plural}.admissionregistration.k8s.io")),
             changes: 0,
+            uncompiled: Vec::new(),
             configurations: BTreeMap::new(),
         }))
     }
@@ -261,6 +265,8 @@ impl Index {
             .enumerate()
             .map(|(index, webhook)| Arc::new(Webhook::parse(name, index, webhook)))
             .collect();
+        let conditional = webhooks.iter().filter(|webhook| webhook.has_match_conditions());
+        self.uncompiled.extend(conditional.cloned());
         if !webhooks.is_empty() {
             self.configurations.insert(name.clone(), webhooks);
         }

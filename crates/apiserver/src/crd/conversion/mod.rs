@@ -383,7 +383,7 @@ impl Unconverted {
             let pairs = converted.into_iter().zip(entries);
             let entries = pairs.map(|(object, entry)| {
                 let place = (&entry.key, entry.revision);
-                let share = client.share(large_work.user());
+                let share = Some(client.share(large_work.user()));
                 version_schema.entry(webhook, &self.version, object, place, share)
             });
             entries
@@ -410,14 +410,14 @@ impl VersionSchema {
     }
 
     /// The entry of an object that a webhook has converted to this version, which is then in the cache, and counts as held by a
-    /// user as long as it exists. An error with the entry if there is no room, which is not in the cache.
+    /// user as long as it exists. An error with the entry if there is no room for it: it is not in the cache then.
     fn entry(
         &self,
         webhook: &ConversionWebhook,
         version: &str,
         mut object: Object,
         (key, revision): (&Key, Revision),
-        mut share: Share,
+        share: Option<Share>,
     ) -> Result<Arc<Entry>, Arc<Entry>> {
         coerce(self.schema.view(), &mut object);
         let object = object.encode(revision, &self.selectable_fields);
@@ -426,9 +426,11 @@ impl VersionSchema {
             revision,
             object: object.with_schema_hash(self.schema_hash),
         };
-        if !share.grow(size_of(&entry)) {
+        let size = size_of(&entry);
+        let counted = share.and_then(|mut share| share.grow(size).then_some(share));
+        let Some(share) = counted else {
             return Err(Arc::new(entry));
-        }
+        };
         let budget = share.budget().clone();
         entry.object = entry.object.with_permit(share.into_permit());
         let entry = Arc::new(entry);
@@ -558,10 +560,9 @@ pub(crate) fn written_entry(
         Some((
             conversion.webhook.as_ref()?,
             conversion.by_version.get(&resource.version)?,
-            share?,
         ))
     });
-    let Some((webhook, version_schema, share)) = parts else {
+    let Some((webhook, version_schema)) = parts else {
         return entry.clone();
     };
     let place = (&entry.key, entry.revision);
