@@ -434,7 +434,7 @@ impl Encoded {
         self
     }
 
-    /// Holds a permit as long as the bytes of the object exist, whoever shares them.
+    /// Holds a permit as long as the bytes of the object exist, in any copy.
     pub(crate) fn with_permit(mut self, permit: Option<Permit>) -> Self {
         struct Counted(
             Bytes,

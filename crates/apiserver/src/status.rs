@@ -129,7 +129,7 @@ impl Status {
         }
     }
 
-    /// Whether this says that a conversion webhook has failed, whoever asks it.
+    /// Whether this says that a conversion webhook has failed, which it would for other readers too.
     pub(crate) fn is_failed_conversion(&self) -> bool {
         self.code == 500 && !self.is_unfinished()
     }

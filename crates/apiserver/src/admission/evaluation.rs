@@ -71,7 +71,7 @@ impl RequestCost {
     /// The budget of a request: a small one if it runs where it delays others.
     pub(crate) fn of(caller: &Caller) -> Self {
         let mut cost = Self::default();
-        if caller.is_in_a_hurry.load(Ordering::Relaxed) {
+        if caller.must_be_brief.load(Ordering::Relaxed) {
             cost.most = SLOW_COST;
         }
         cost
@@ -456,13 +456,13 @@ mod tests {
     }
 
     #[test]
-    fn request_in_a_hurry_has_a_small_budget() {
+    fn request_that_must_be_brief_has_a_small_budget() {
         let info = RequestInfo::of(&http::Method::POST, "/api/v1/pods", None);
         let caller = Caller::new(Arc::new(crate::auth::User::administrator()), Arc::new(info));
         let request = RequestCost::of(&caller);
         assert_eq!(request.spend(2 * SLOW_COST), Ok(()));
         assert!(!request.needs_time());
-        caller.is_in_a_hurry.store(true, Ordering::Relaxed);
+        caller.must_be_brief.store(true, Ordering::Relaxed);
         let request = RequestCost::of(&caller);
         assert_eq!(request.spend(SLOW_COST), Ok(()));
         assert!(!request.needs_time());

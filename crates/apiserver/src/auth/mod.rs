@@ -90,7 +90,7 @@ pub(crate) struct Caller {
     /// What stays the same when the verb runs again with their answers.
     pub(crate) draws: Draws,
     /// Whether the verb runs where it delays other requests, so that it has to stop if it takes long.
-    pub(crate) is_in_a_hurry: AtomicBool,
+    pub(crate) must_be_brief: AtomicBool,
 }
 
 impl Caller {
@@ -100,7 +100,7 @@ impl Caller {
             info,
             answers: Answers::default(),
             draws: Draws::default(),
-            is_in_a_hurry: AtomicBool::new(false),
+            must_be_brief: AtomicBool::new(false),
         }
     }
 

@@ -146,7 +146,7 @@ impl Server {
                 size.saturating_add(answers.size())
             };
             let delays_others = !needs_time && large_work.delays_others(size);
-            caller.is_in_a_hurry.store(delays_others, Ordering::Relaxed);
+            caller.must_be_brief.store(delays_others, Ordering::Relaxed);
             let work = || depth::run(is_deep, &mut verb);
             let mut status = match self.work(&caller.user, size, work).await {
                 Err(status) if status.is_unfinished() => status,

@@ -60,7 +60,7 @@ pub(crate) struct Call {
     id: CallId,
     endpoint: Arc<Endpoint>,
     timeout: Duration,
-    /// Whether the webhook is told this timeout, even if the request ends earlier.
+    /// Whether the webhook sees this timeout, even if the request ends earlier.
     shows_whole_timeout: bool,
     /// The beginning of the review, until the value of `request.uid`.
     head: Box<str>,
@@ -102,7 +102,7 @@ impl Call {
         }
     }
 
-    /// The same call, with a webhook that is always told the whole timeout.
+    /// The same call, with a webhook that always sees the whole timeout.
     pub(crate) fn with_whole_timeout(mut self) -> Self {
         self.shows_whole_timeout = true;
         self

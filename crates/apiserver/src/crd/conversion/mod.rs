@@ -276,8 +276,8 @@ impl Unconverted {
         Ok(converted)
     }
 
-    /// Asks about those of these entries about which nobody asks now, then waits for the others. Returns those that are still
-    /// not converted.
+    /// Asks about those of these entries about which no other reader asks now, then waits for the others. Returns those that
+    /// are still not converted.
     async fn convert_chunk(
         &self,
         entries: &[Arc<Entry>],

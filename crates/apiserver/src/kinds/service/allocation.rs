@@ -243,7 +243,7 @@ impl ServiceAllocator {
 }
 
 /// Chooses at random what a service gets. The verb that writes it may run again, while other services come and go: a choice
-/// changes only if what was chosen is no longer free, so that webhooks are not asked again for nothing.
+/// changes only if what was chosen is no longer free, so that webhooks need not be asked again.
 struct Choice {
     seed: u64,
     /// How many choices were made.
