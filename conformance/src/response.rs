@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use crate::key_order;
 
-/// Limit for one response.
-pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Limit for one response. A write takes up to 34 seconds while webhooks hang.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Response headers that are recorded unchanged.
 const HEADERS: [&str; 6] = [

@@ -43,6 +43,11 @@ impl Environment {
         self.seeded
     }
 
+    /// The clock.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.precise_now()
     }

@@ -72,8 +72,18 @@ impl LargeWork {
         }
     }
 
+    /// Whose work it is.
+    pub(crate) fn user(&self) -> &Arc<User> {
+        &self.user
+    }
+
     pub(crate) fn is_large(&self, size: usize) -> bool {
         size > self.most
+    }
+
+    /// Whether work of this size runs on a thread that serves requests, while larger work would not.
+    pub(crate) fn delays_others(&self, size: usize) -> bool {
+        self.threads.is_some() && !self.is_large(size)
     }
 
     /// The size up to which work is small.

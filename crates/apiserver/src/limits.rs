@@ -7,9 +7,10 @@
 //! | [`Limits::stored_bytes`] | all stored objects | 500, with etcd's message |
 //! | 10,000 levels | any document, as in kube-apiserver's decoders | 400; 422 for the result of a patch |
 //! | 128 levels | a stored object of a built-in kind | 400 |
-//! | a minute, or the query's `timeout` | a request other than a watch | 504 |
+//! | 34 seconds, or the query's `timeout` | a write | 504 |
+//! | a minute, or the query's `timeout` | another request than a watch | 504 |
 //! | [`Limits::watches`] | open watches | 429 with `Retry-After`, except for administrators |
-//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`], [`Limits::answer_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
+//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`], [`Limits::answer_bytes`], [`Limits::webhook_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
 //! | the storage's window | history | 410 |
 //! | the others of [`Limits`] | connections | closed |
 //! | 1 MiB and 64 bytes per byte of the body | memory that YAML aliases copy | 400 |
@@ -21,6 +22,7 @@
 use std::{str::FromStr, time::Duration};
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{depth, object::Object, registry::Resource, status::Status, storage::StoredBytes};
 
@@ -31,7 +33,8 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 ///
 /// Some limits do not apply to administrators (`system:masters`) and health checks. One user cannot use up
 /// [`watches`](Self::watches), [`reads`](Self::reads), [`writes`](Self::writes),
-/// [`received_bytes`](Self::received_bytes) or [`answer_bytes`](Self::answer_bytes): of the second half of each, a user gets no more than remains free, divided by
+/// [`received_bytes`](Self::received_bytes), [`answer_bytes`](Self::answer_bytes) or
+/// [`webhook_bytes`](Self::webhook_bytes): of the second half of each, a user gets no more than remains free, divided by
 /// the number of users who have some of it; one request in any case. So `n` users together leave one of `n + 1` parts of
 /// that half to others. The service accounts of a namespace count as one user. What remains: a person with many users, or
 /// who may create namespaces with service accounts, can use up a limit: 15 of them one of 100, 30 one of 400, 158 one of
@@ -61,7 +64,9 @@ pub struct Limits {
     /// Bytes of errors and other small documents in memory, until they are sent; those of less than 1 KiB do not count.
     /// Default: 64 MiB. Less than 4 MiB are not divided between users.
     pub answer_bytes: usize,
-    /// Bytes of webhooks' responses in memory; a request holds those to it until it ends. Default: 256 MiB.
+    /// Bytes in memory for webhooks: reviews until they are answered, responses until their request ends, and objects that a
+    /// webhook has converted until they are sent. An eighth of it, but no more than 32 MiB, keeps the last of these for other
+    /// readers. Default: 256 MiB. Less than 32 MiB are not divided between users.
     pub webhook_bytes: usize,
     /// Bytes of all stored objects. Beyond it, no client can store more. Beyond half of it, clients can store in a namespace only
     /// as much as remains free, except for administrators, but including what controllers create; so a full namespace leaves room for others. What is
@@ -137,6 +142,72 @@ const MAX_OBJECT_BYTES: usize = 1024 * 1024 * 3 / 2;
 
 /// The default and maximum timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The default and maximum timeout of a write, as in kube-apiserver.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
+
+/// How long a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeout {
+    pub(crate) after: Duration,
+    is_write: bool,
+}
+
+impl Timeout {
+    /// The timeout of a request that names none.
+    pub(crate) const DEFAULT: Self = Self {
+        after: REQUEST_TIMEOUT,
+        is_write: false,
+    };
+
+    /// The timeout of a request with this verb; `query` is the query's `timeout`.
+    pub(crate) fn of(verb: &str, query: Option<&str>) -> Result<Self, Status> {
+        let is_write = matches!(
+            verb,
+            "create" | "update" | "patch" | "delete" | "deletecollection"
+        );
+        let most = if is_write { WRITE_TIMEOUT } else { REQUEST_TIMEOUT };
+        let wanted = query.map(parse_timeout).transpose()?.flatten();
+        Ok(Self {
+            after: wanted.map_or(most, |wanted| wanted.min(most)),
+            is_write,
+        })
+    }
+
+    /// When a request that begins now ends.
+    pub(crate) fn deadline(self) -> Deadline {
+        Deadline {
+            at: Instant::now() + self.after,
+            timeout: self,
+        }
+    }
+
+    /// The answer to a request that takes longer.
+    pub(crate) fn status(self) -> Status {
+        if self.is_write {
+            Status::write_timeout()
+        } else {
+            Status::timeout()
+        }
+    }
+}
+
+/// When a request ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    timeout: Timeout,
+}
+
+impl Deadline {
+    /// The answer to the request, if it has not ended in time.
+    pub(crate) fn check(self) -> Result<(), Status> {
+        if Instant::now() < self.at {
+            return Ok(());
+        }
+        Err(self.timeout.status())
+    }
+}
 
 /// Rejects an object that cannot be stored: it is larger than etcd's limit, or of a built-in kind and too deep for the
 /// parts of the server that read it on a small stack. A real server stores the latter.
@@ -216,21 +287,19 @@ fn approximate_size(value: &Value) -> usize {
     }
 }
 
-/// The timeout of a request; `query` is the query's `timeout`.
-pub(crate) fn timeout(query: Option<&str>) -> Result<Duration, Status> {
-    let Some(text) = query else {
-        return Ok(REQUEST_TIMEOUT);
-    };
+/// The timeout in a query; zero or less means the default.
+fn parse_timeout(text: &str) -> Result<Option<Duration>, Status> {
     let seconds = parse_go_duration(text).ok_or_else(|| {
         Status::bad_request(format!(
             "invalid timeout specified in the request URL - time: invalid duration {text:?}"
         ))
     })?;
-    // Zero or less means the default.
-    Ok(Duration::try_from_secs_f64(seconds)
-        .ok()
-        .filter(|time| !time.is_zero() || seconds > 0.0)
-        .map_or(REQUEST_TIMEOUT, |time| time.min(REQUEST_TIMEOUT)))
+    if seconds <= 0.0 {
+        return Ok(None);
+    }
+    Ok(Some(
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
+    ))
 }
 
 /// Parses a Go duration: `1h2m3.5s`.
@@ -282,11 +351,13 @@ mod tests {
             ("0", 60.0),
             ("-5s", 60.0),
         ] {
-            let got = timeout(Some(text)).ok().map(|time| time.as_secs_f64());
+            let got = Timeout::of("get", Some(text))
+                .ok()
+                .map(|time| time.after.as_secs_f64());
             assert_eq!(got, Some(expected), "{text}");
         }
         for text in ["junk", "5", "s", ".s", "1.2.3s", "1x", "é"] {
-            let status = timeout(Some(text)).expect_err(text).to_value();
+            let status = Timeout::of("get", Some(text)).expect_err(text).to_value();
             let expected =
                 format!("invalid timeout specified in the request URL - time: invalid duration {text:?}");
             assert_eq!(status["message"], expected);

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use windlass_api::conditions;
 
-use crate::{depth, encode, json, kinds::SelectableField, scratch, status::Status, storage::Revision};
+use crate::{
+    depth, encode, json, kinds::SelectableField, permits::Permit, scratch, status::Status, storage::Revision,
+};
 
 /// The text before the list of managed fields in an encoded object.
 const MANAGED_FIELDS_KEY: &str = ",\"managedFields\":";
@@ -429,6 +431,23 @@ impl Encoded {
 
     pub(crate) fn with_schema_hash(mut self, shape: u64) -> Self {
         self.schema_hash = shape;
+        self
+    }
+
+    /// Holds a permit as long as the bytes of the object exist, in any copy.
+    pub(crate) fn with_permit(mut self, permit: Option<Permit>) -> Self {
+        struct Counted(
+            Bytes,
+            #[expect(dead_code, reason = "dropped with the bytes")] Permit,
+        );
+        impl AsRef<[u8]> for Counted {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        if let Some(permit) = permit {
+            self.json = Bytes::from_owner(Counted(self.json, permit));
+        }
         self
     }
 

@@ -143,13 +143,17 @@ impl ObjectStore {
         depth::settle();
         let key = Key::new(object.namespace(), object.name());
         let stays = matches!(conversion, WriteConversion::Stored) && change != Change::Remove;
-        if let WriteConversion::Converted { mut stored, shown } = conversion
+        if let WriteConversion::Converted {
+            mut stored,
+            shown,
+            share,
+        } = conversion
             && change != Change::Remove
         {
             let entry =
                 self.commit_converted(resource, &mut stored, WriteConversion::Stored, expect, change)?;
             object.set_meta("resourceVersion", entry.revision.to_string());
-            return Ok(crd::written_entry(resource, *shown, &entry));
+            return Ok(crd::written_entry(resource, (*shown, share), &entry));
         }
         conversion::convert_to_stored(resource, object);
         // A removed object is shown as it was stored, whatever its version.
@@ -163,8 +167,7 @@ impl ObjectStore {
         let form = if removed {
             None
         } else if stays {
-            // With an unknown schema, so that it is pruned and defaulted when it is read.
-            Some((crd::stored_fields(resource, object), 0))
+            Some(crd::stored_form(resource, object))
         } else {
             // Changes nothing but the version if a webhook has converted it.
             crd::convert_to_stored(resource, object)

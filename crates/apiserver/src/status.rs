@@ -33,21 +33,26 @@ pub(crate) struct Status {
     pub(crate) warnings: Box<[String]>,
     /// The metadata; boxed to keep results small. Of an expired list, the token with which it can continue.
     metadata: Option<Box<Map<String, Value>>>,
-    /// What the verb needs from webhooks before it can run to its end. A status with it is never sent.
+    /// What the verb needs before it can run to its end. A status with it is never sent.
     missing: Option<Box<Missing>>,
 }
 
-/// What a verb needs from webhooks.
+/// What a verb needs before it can run to its end.
 #[derive(Clone, Debug)]
 pub(crate) enum Missing {
     /// The answers to these calls.
     Answers(Vec<Call>),
     /// These entries, converted.
     Converted(Unconverted),
+    /// Nothing, but time: it is large work.
+    Time,
 }
 
 /// The message of the real server's priority and fairness.
 pub(crate) const BUSY_MESSAGE: &str = "Too many requests, please try again later.";
+
+/// The message about a request that took too long.
+pub(crate) const TIMEOUT_MESSAGE: &str = "Timeout: request did not complete within the allotted timeout";
 
 impl Status {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
@@ -112,11 +117,21 @@ impl Status {
         Self::missing(Missing::Converted(entries))
     }
 
+    /// What ends a verb that must not take so long on the thread on which it runs.
+    pub(crate) fn needs_time() -> Self {
+        Self::missing(Missing::Time)
+    }
+
     fn missing(missing: Missing) -> Self {
         Self {
             missing: Some(Box::new(missing)),
             ..Self::internal("a webhook was not asked")
         }
+    }
+
+    /// Whether this says that a conversion webhook has failed, which it would for other readers too.
+    pub(crate) fn is_failed_conversion(&self) -> bool {
+        self.code == 500 && !self.is_unfinished()
     }
 
     /// The entries that a webhook has to convert first, or the status itself if it is another.
@@ -483,11 +498,16 @@ impl Status {
         }
     }
 
-    /// The server holds too many responses of webhooks, or objects that they have converted.
+    /// The server holds too many reviews and responses of webhooks for the user, or objects that they have converted.
     pub(crate) fn too_many_responses() -> Self {
         let message =
             "The server holds too many responses of webhooks. Try again later; a list may need a limit.";
         Self::new(429, "TooManyRequests", message).with_retry_after(1)
+    }
+
+    /// Whether this says that the server holds too much for webhooks.
+    pub(crate) fn is_without_room(&self) -> bool {
+        self.code == 429 && self.reason.as_deref() == Some("TooManyRequests")
     }
 
     /// More than one disruption budget covers the pod.
@@ -506,15 +526,20 @@ impl Status {
         self.message == BUSY_MESSAGE
     }
 
-    /// The request took too long.
+    /// A request took too long. Sent like errors of a real server's filters, which know no media types.
     pub(crate) fn timeout() -> Self {
-        let mut status = Self::new(
-            504,
-            "Timeout",
-            "Timeout: request did not complete within the allotted timeout",
-        );
-        status.details.get_or_insert_default();
-        status
+        Self::new(504, "Timeout", TIMEOUT_MESSAGE).with_empty_details()
+    }
+
+    pub(crate) fn is_timeout(&self) -> bool {
+        self.message == TIMEOUT_MESSAGE
+    }
+
+    /// A write took too long.
+    pub(crate) fn write_timeout() -> Self {
+        let message =
+            "Timeout: request did not complete within requested timeout - context deadline exceeded";
+        Self::new(504, "Timeout", message).with_empty_details()
     }
 
     pub(crate) fn method_not_allowed() -> Self {

@@ -192,6 +192,35 @@ async fn object_is_written_and_read_in_every_version() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn object_written_in_another_version_is_shared_by_its_readers() {
+    let (server, _) = server_with(|_| {}).await;
+    // The same without a webhook.
+    let mut plain = definition("v2");
+    plain["metadata"]["name"] = "crates.example.com".into();
+    plain["spec"]["names"] = json!({"plural": "crates", "kind": "Crate"});
+    plain["spec"]["conversion"] = json!({"strategy": "None"});
+    assert_eq!(request(&server, "POST", DEFINITIONS, &plain).await.0, 201);
+    for (plural, kind) in [("boxes", "Box"), ("crates", "Crate")] {
+        let path = |version: &str| format!("/apis/example.com/{version}/namespaces/default/{plural}");
+        let mut object = old("a", 3);
+        object["kind"] = kind.into();
+        assert_eq!(request(&server, "POST", &path("v1"), &object).await.0, 201);
+        let read = async || {
+            let response = send(&server, "GET", &format!("{}/a", path("v2")), None, "").await;
+            response
+                .into_body()
+                .collect()
+                .await
+                .expect("never fails")
+                .to_bytes()
+        };
+        let (one, other) = (read().await, read().await);
+        assert_eq!(one, other);
+        assert_eq!(one.as_ptr(), other.as_ptr(), "{plural}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn storage_version_needs_no_webhook() {
     let (server, seen) = server_with(|_| panic!("not asked")).await;
     assert_eq!(request(&server, "POST", V2, &new("a", 3)).await.0, 201);
@@ -621,6 +650,61 @@ async fn failed_conversion_of_managed_fields_clears_them_and_does_not_fail_an_up
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_room_for_a_conversion_of_managed_fields_refuses_an_update_and_keeps_them() {
+    let is_large = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let padded = is_large.clone();
+    let distort = move |answer: &mut Value| {
+        if padded.load(std::sync::atomic::Ordering::Relaxed) {
+            answer["padding"] = "x".repeat(100_000).into();
+        }
+    };
+    let mut limits = windlass_apiserver::Limits::default();
+    limits.webhook_bytes = 64 * 1024;
+    let server = Server::builder()
+        .limits(limits)
+        .webhook(
+            "convert.default.svc",
+            webhook(&Seen::default(), Duration::ZERO, distort),
+        )
+        .build();
+    assert_eq!(
+        request(&server, "POST", DEFINITIONS, &definition("v2")).await.0,
+        201
+    );
+    assert_eq!(request(&server, "POST", V1, &old("a", 1)).await.0, 201);
+    is_large.store(true, std::sync::atomic::Ordering::Relaxed);
+    // Its only manager has written it in the other version.
+    let path = format!("{V2}/a");
+    let alice = server.as_user(windlass_apiserver::User::new("alice", ["system:authenticated"]));
+    let changes = json!({"spec": {"measure": {"size": 2}}});
+    let (code, answer) = request(&alice, "PATCH", &path, &changes).await;
+    assert_eq!(
+        (code, &answer["reason"]),
+        (429, &json!("TooManyRequests")),
+        "{answer}"
+    );
+    let (_, kept) = request(&server, "GET", &path, &Value::Null).await;
+    assert_eq!(
+        kept["metadata"]["managedFields"].as_array().map(Vec::len),
+        Some(1)
+    );
+    // A webhook of the other version needs the same conversion.
+    let rules = json!([{"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["boxes"]}]);
+    let configuration = json!({"metadata": {"name": "c"}, "webhooks": [{
+        "name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": rules,
+        "clientConfig": {"service": {"namespace": "default", "name": "never-asked"}},
+    }]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    assert_eq!(request(&server, "POST", path, &configuration).await.0, 201);
+    let (code, answer) = request(&alice, "POST", V2, &new("b", 1)).await;
+    assert_eq!(
+        (code, &answer["reason"]),
+        (429, &json!("TooManyRequests")),
+        "{answer}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn watchers_of_a_version_ask_once_about_a_change() {
     let seen = Seen::default();
     let slow = webhook(&seen, Duration::from_secs(1), |_| {});
@@ -648,7 +732,7 @@ async fn watchers_of_a_version_ask_once_about_a_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_ask_themselves_after_the_conversion_of_another_has_failed() {
+async fn readers_of_the_same_objects_share_a_failure_of_the_conversion() {
     let seen = Seen::default();
     let fail = |answer: &mut Value| {
         answer["response"]["result"] = json!({"status": "Failed", "message": "down"});
@@ -664,8 +748,57 @@ async fn readers_ask_themselves_after_the_conversion_of_another_has_failed() {
     let list = || request(&server, "GET", V1, &Value::Null);
     let (a, b, c) = tokio::join!(list(), list(), list());
     assert_eq!([a.0, b.0, c.0], [500; 3]);
-    assert_eq!(started.elapsed().as_secs(), 2, "not one after the other");
-    assert_eq!(wanted(&seen).len(), 3);
+    assert_eq!(started.elapsed().as_secs(), 1);
+    assert_eq!(wanted(&seen).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_ask_themselves_after_the_conversion_of_more_objects_has_failed() {
+    let seen = Seen::default();
+    // It converts each object, but not both together.
+    let fail = |answer: &mut Value| {
+        if answer["response"]["convertedObjects"]
+            .as_array()
+            .map_or(0, Vec::len)
+            > 1
+        {
+            answer["response"]["result"] = json!({"status": "Failed", "message": "down"});
+        }
+    };
+    let slow = webhook(&seen, Duration::from_secs(1), fail);
+    let server = Server::builder().webhook("convert.default.svc", slow).build();
+    assert_eq!(
+        request(&server, "POST", DEFINITIONS, &definition("v2")).await.0,
+        201
+    );
+    assert_eq!(request(&server, "POST", V2, &new("a", 1)).await.0, 201);
+    let elsewhere = V2.replace("default", "kube-system");
+    assert_eq!(request(&server, "POST", &elsewhere, &new("a", 1)).await.0, 201);
+    let started = tokio::time::Instant::now();
+    let list = |path: &'static str| request(&server, "GET", path, &Value::Null);
+    let all = "/apis/example.com/v1/boxes";
+    let (both, one, other) = tokio::join!(list(all), list(V1), list(V1));
+    assert_eq!([both.0, one.0, other.0], [500, 200, 200]);
+    assert_eq!(started.elapsed().as_secs(), 2);
+    assert_eq!(wanted(&seen).len(), 2, "the others ask together");
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_ask_once_more_together_when_the_one_who_asks_is_gone() {
+    let seen = Seen::default();
+    let slow = webhook(&seen, Duration::from_secs(5), |_| {});
+    let server = Server::builder().webhook("convert.default.svc", slow).build();
+    assert_eq!(
+        request(&server, "POST", DEFINITIONS, &definition("v2")).await.0,
+        201
+    );
+    assert_eq!(request(&server, "POST", V2, &new("a", 1)).await.0, 201);
+    let list = || request(&server, "GET", V1, &Value::Null);
+    let gone = timeout(Duration::from_secs(2), list());
+    let (gone, a, b, c) = tokio::join!(gone, list(), list(), list());
+    assert!(gone.is_err());
+    assert_eq!([a.0, b.0, c.0], [200; 3]);
+    assert_eq!(wanted(&seen).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,17 +49,26 @@ impl Webhook {
     /// Starts a webhook with a certificate for this name; without one, it speaks plain HTTP, and rejects the
     /// beginning of TLS as an HTTP server does.
     async fn start(name: Option<&str>, respond: Respond) -> Self {
+        Self::start_valid(name, (1975, 4096), respond).await
+    }
+
+    /// Starts a webhook with a certificate that is valid between these years.
+    async fn start_valid(name: Option<&str>, (since, until): (i32, i32), respond: Respond) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let certified = rcgen::generate_simple_self_signed(vec![name.unwrap_or("plain").to_owned()]);
-        let certified = certified.expect("a certificate");
-        let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).expect("a key");
+        let params = rcgen::CertificateParams::new(vec![name.unwrap_or("plain").to_owned()]);
+        let mut params = params.expect("a name");
+        params.not_before = rcgen::date_time_ymd(since, 1, 1);
+        params.not_after = rcgen::date_time_ymd(until, 1, 1);
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("TLS 1.3")
             .with_no_client_auth()
-            .with_single_cert(vec![certified.cert.der().clone()], key)
+            .with_single_cert(vec![certificate.der().clone()], key)
             .expect("a certificate with its key");
         let acceptor = name.is_some().then(|| TlsAcceptor::from(Arc::new(config)));
         let connections = Arc::new(AtomicUsize::new(0));
@@ -82,7 +91,7 @@ impl Webhook {
         });
         Self {
             port,
-            ca: certified.cert.pem(),
+            ca: certificate.pem(),
             connections,
             task,
         }
@@ -191,6 +200,23 @@ async fn connection_is_used_again() {
         assert_eq!(failure(&server, webhook.port).await, "created");
     }
     assert_eq!(webhook.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn certificate_has_to_be_valid_at_the_time_of_the_server() {
+    let at = async |epoch: &str| {
+        let webhook = Webhook::start_valid(Some("127.0.0.1"), (2040, 2042), allow).await;
+        let builder = Server::builder().epoch(epoch.parse().expect("a time"));
+        let server = builder.build();
+        configure(&server, webhook.client(&webhook.ca)).await;
+        failure(&server, webhook.port).await
+    };
+    assert_eq!(at("2041-01-01T00:00:00Z").await, "created");
+    let expired = at("2043-01-01T00:00:00Z").await;
+    assert!(
+        expired.contains("current time 2043-01-01T00:00:00Z is after 2042-01-01T00:00:00Z"),
+        "{expired}"
+    );
 }
 
 #[tokio::test]

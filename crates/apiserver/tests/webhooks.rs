@@ -153,6 +153,52 @@ async fn validating_webhooks_see_the_object_that_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn webhooks_are_asked_once_about_a_service_while_others_are_created_and_deleted() {
+    let seen = Seen::default();
+    let slow = webhook(&seen, Duration::from_secs(3), allow);
+    let server = Server::seeded(1).webhook("a.default.svc", slow).build();
+    let service = |name: &str, label: &str| {
+        json!({"metadata": {"name": name, "labels": {"asked": label}}, "spec": {
+            "type": "NodePort", "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}],
+        }})
+    };
+    for index in 0..10 {
+        let old = service(&format!("old-{index}"), "no");
+        assert_eq!(request(&server, "POST", SERVICES, &old).await.0, 201);
+    }
+    let selector = json!({"objectSelector": {"matchLabels": {"asked": "yes"}}});
+    configure(&server, "validating", "services", &[("a", selector)]).await;
+    let create = async |index: u64| {
+        tokio::time::sleep(Duration::from_millis(index * 100)).await;
+        let body = service(&format!("new-{index}"), "yes");
+        request(&server, "POST", SERVICES, &body).await
+    };
+    let disturb = async {
+        for index in 0..10 {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let other = service(&format!("other-{index}"), "no");
+            assert_eq!(request(&server, "POST", SERVICES, &other).await.0, 201);
+            let old = format!("{SERVICES}/old-{index}");
+            assert_eq!(request(&server, "DELETE", &old, &Value::Null).await.0, 200);
+        }
+    };
+    let (created, ()) = tokio::join!(futures::future::join_all((0..10).map(create)), disturb);
+    let mut addresses: Vec<_> = created
+        .iter()
+        .map(|(code, answer)| {
+            assert_eq!(*code, 201, "{answer}");
+            answer["spec"]["clusterIP"].to_string()
+        })
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 10);
+    // One more call is right only if another service has got the same.
+    let calls = seen.lock().expect("no panic").len();
+    assert!((10..=13).contains(&calls), "{calls}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn validating_webhooks_are_asked_at_once_and_the_first_refusal_wins() {
     let seen = Seen::default();
     let deny = |why: &'static str| move |_: &Value| json!({"allowed": false, "status": {"message": why, "code": 418, "reason": "Teapot"}});
@@ -599,6 +645,44 @@ async fn patch_of_a_custom_resource_that_leaves_no_object_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn write_has_34_seconds_for_all_webhooks() {
+    let seen = Seen::default();
+    let hanging = || webhook(&seen, Duration::from_secs(1_000), allow);
+    let server = with([("a", hanging()), ("b", hanging())]);
+    assert_eq!(request(&server, "POST", MAPS, &map("x")).await.0, 201);
+    let ignore = json!({"failurePolicy": "Ignore", "timeoutSeconds": 30});
+    configure(
+        &server,
+        "mutating",
+        "configmaps",
+        &[("a", ignore.clone()), ("b", ignore)],
+    )
+    .await;
+    let one = format!("{MAPS}/x");
+    let changes = json!({"data": {"k": "w"}});
+    for (method, path, body, seconds) in [
+        ("POST", MAPS.to_owned(), map("y"), 34),
+        ("POST", format!("{MAPS}?timeout=40s"), map("y"), 34),
+        ("POST", format!("{MAPS}?timeout=31s"), map("y"), 31),
+        ("PATCH", one.clone(), changes, 34),
+        ("PUT", one.clone(), map("x"), 34),
+        ("DELETE", one.clone(), Value::Null, 34),
+        ("DELETE", MAPS.to_owned(), Value::Null, 34),
+    ] {
+        let started = Instant::now();
+        let (code, answer) = request(&server, method, &path, &body).await;
+        assert_eq!((code, &answer["reason"]), (504, &json!("Timeout")), "{method}");
+        assert_eq!(
+            answer["message"],
+            "Timeout: request did not complete within requested timeout - context deadline exceeded"
+        );
+        assert_eq!(started.elapsed().as_secs(), seconds, "{method} {path}");
+    }
+    let (code, kept) = request(&server, "GET", &one, &Value::Null).await;
+    assert_eq!((code, &kept["data"]["k"]), (200, &json!("v")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn answers_without_room_are_no_failures_that_a_policy_excuses() {
     let large = |_: &Value| json!({"allowed": true, "padding": "x".repeat(1024 * 1024)});
     let mut limits = windlass_apiserver::Limits::default();
@@ -607,10 +691,11 @@ async fn answers_without_room_are_no_failures_that_a_policy_excuses() {
         .limits(limits)
         .webhook("a.default.svc", webhook(&Seen::default(), Duration::ZERO, large))
         .build();
+    let user = server.as_user(windlass_apiserver::User::new("alice", ["system:authenticated"]));
     let ignore = json!({"failurePolicy": "Ignore"});
     for kind in ["mutating", "validating"] {
         configure(&server, kind, "configmaps", &[("a", ignore.clone())]).await;
-        let (code, answer) = request(&server, "POST", MAPS, &map("x")).await;
+        let (code, answer) = request(&user, "POST", MAPS, &map("x")).await;
         assert_eq!(
             (code, &answer["reason"]),
             (429, &json!("TooManyRequests")),
@@ -619,7 +704,7 @@ async fn answers_without_room_are_no_failures_that_a_policy_excuses() {
         let path = format!("{GROUP}/{kind}webhookconfigurations/c");
         assert_eq!(request(&server, "DELETE", &path, &Value::Null).await.0, 200);
     }
-    assert_eq!(request(&server, "POST", MAPS, &map("x")).await.0, 201);
+    assert_eq!(request(&user, "POST", MAPS, &map("x")).await.0, 201);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,11 +1,14 @@
 //! Evaluates the expressions of a policy for one request: values, lazy variables, and the cost budget.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value as Json;
 use windlass_cel::{Budget, Check, EvalError, LazyFields, Limits, Value, authorizer};
 
@@ -14,7 +17,11 @@ use super::{
     expressions::{Expression, NAMESPACE_OBJECT, PolicyPrograms, Variables},
     request::Attributes,
 };
-use crate::{auth::AccessControl, object_store::ObjectStore};
+use crate::{
+    auth::{AccessControl, Caller},
+    object_store::ObjectStore,
+    storage::TableName,
+};
 
 /// kube-apiserver's budget for the expressions of a policy, in cel-go's units.
 pub(crate) const POLICY_BUDGET: u64 = 10_000_000;
@@ -41,17 +48,43 @@ const OUT_OF_BUDGET: &str =
 pub(crate) struct OutOfBudget;
 
 /// What the expressions of a request have cost in a stage, and the work and memory that are left for them beyond the cost.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RequestCost {
     spent: AtomicU64,
+    /// The budget.
+    most: u64,
     /// Made for the first expression, which most requests do not have.
     left: OnceLock<Budget>,
 }
 
+impl Default for RequestCost {
+    fn default() -> Self {
+        Self {
+            spent: AtomicU64::new(0),
+            most: REQUEST_BUDGET,
+            left: OnceLock::new(),
+        }
+    }
+}
+
 impl RequestCost {
+    /// The budget of a request: a small one if it runs where it delays others.
+    pub(crate) fn of(caller: &Caller) -> Self {
+        let mut cost = Self::default();
+        if caller.must_be_brief.load(Ordering::Relaxed) {
+            cost.most = SLOW_COST;
+        }
+        cost
+    }
+
+    /// Whether the budget did not suffice, and a larger one may.
+    pub(crate) fn needs_time(&self) -> bool {
+        self.most < REQUEST_BUDGET && self.is_spent(0)
+    }
+
     fn spend(&self, cost: u64) -> Result<(), OutOfBudget> {
         let before = self.spent.fetch_add(cost, Ordering::Relaxed);
-        if before.saturating_add(cost) > REQUEST_BUDGET {
+        if before.saturating_add(cost) > self.most {
             return Err(OutOfBudget);
         }
         Ok(())
@@ -71,22 +104,40 @@ impl RequestCost {
     }
 
     fn is_spent(&self, more: u64) -> bool {
-        self.spent.load(Ordering::Relaxed).saturating_add(more) > REQUEST_BUDGET
+        self.spent.load(Ordering::Relaxed).saturating_add(more) > self.most
     }
 }
 
-/// Whether admission has been slow, so that it must not run on the threads that serve other requests.
+/// The resources whose admission has been slow: it is not even begun on the threads that serve other requests. With other
+/// policies, it may be fast.
 #[derive(Debug, Default)]
-pub(crate) struct Slowness(AtomicU64);
+pub(crate) struct Slowness(RwLock<SlowResources>);
+
+#[derive(Debug, Default)]
+struct SlowResources {
+    /// Counts the changes of policies that are known here.
+    changes: u64,
+    /// The tables of the resources.
+    tables: HashSet<TableName>,
+}
 
 impl Slowness {
-    pub(crate) fn record(&self, cost: &RequestCost) {
-        self.0
-            .fetch_max(cost.spent.load(Ordering::Relaxed), Ordering::Relaxed);
+    /// Records what the admission of a write to a table has cost, with the policies after so many changes.
+    pub(crate) fn record(&self, table: &TableName, changes: u64, cost: &RequestCost) {
+        if cost.spent.load(Ordering::Relaxed) <= SLOW_COST || self.is_slow(table, changes) {
+            return;
+        }
+        let mut slow = self.0.write();
+        if slow.changes != changes {
+            slow.tables.clear();
+            slow.changes = changes;
+        }
+        slow.tables.insert(table.clone());
     }
 
-    pub(crate) fn is_slow(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > SLOW_COST
+    pub(crate) fn is_slow(&self, table: &TableName, changes: u64) -> bool {
+        let slow = self.0.read();
+        slow.changes == changes && slow.tables.contains(table)
     }
 }
 
@@ -327,6 +378,8 @@ pub(crate) fn evaluate_conditions<'a>(
 mod tests {
     use serde_json::json;
 
+    use windlass_api::request::RequestInfo;
+
     use super::*;
     use crate::admission::policies::PolicyKind;
 
@@ -389,12 +442,31 @@ mod tests {
     }
 
     #[test]
-    fn admission_is_slow_after_a_request_that_was() {
+    fn admission_of_a_resource_is_slow_after_a_request_that_was_until_policies_change() {
         let (slowness, request) = (Slowness::default(), RequestCost::default());
-        slowness.record(&request);
-        assert!(!slowness.is_slow());
+        let (slow, other): (TableName, TableName) = ("slow".into(), "other".into());
+        slowness.record(&slow, 1, &request);
+        assert!(!slowness.is_slow(&slow, 1));
         assert_eq!(request.spend_on_param(2_000_000), Ok(()));
-        slowness.record(&request);
-        assert!(slowness.is_slow());
+        slowness.record(&slow, 1, &request);
+        assert!(slowness.is_slow(&slow, 1) && !slowness.is_slow(&other, 1));
+        assert!(!slowness.is_slow(&slow, 2));
+        slowness.record(&other, 2, &request);
+        assert!(slowness.is_slow(&other, 2) && !slowness.is_slow(&slow, 2));
+    }
+
+    #[test]
+    fn request_that_must_be_brief_has_a_small_budget() {
+        let info = RequestInfo::of(&http::Method::POST, "/api/v1/pods", None);
+        let caller = Caller::new(Arc::new(crate::auth::User::administrator()), Arc::new(info));
+        let request = RequestCost::of(&caller);
+        assert_eq!(request.spend(2 * SLOW_COST), Ok(()));
+        assert!(!request.needs_time());
+        caller.must_be_brief.store(true, Ordering::Relaxed);
+        let request = RequestCost::of(&caller);
+        assert_eq!(request.spend(SLOW_COST), Ok(()));
+        assert!(!request.needs_time());
+        assert_eq!(request.spend(1), Err(OutOfBudget));
+        assert!(request.needs_time());
     }
 }

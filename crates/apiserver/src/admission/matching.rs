@@ -91,6 +91,12 @@ impl MatchResources {
         self.match_any(&self.rules, store, attributes)
     }
 
+    /// Whether a request for this resource may match a rule: one in any version, by anyone, about any object.
+    pub(crate) fn may_match(&self, resource: &Resource, subresource: &str) -> bool {
+        (self.rules.is_empty() && !self.needs_rule)
+            || self.rules.iter().any(|rule| rule.is_about(resource, subresource))
+    }
+
     fn match_any<'a>(
         &self,
         rules: &[Rule],
@@ -167,6 +173,11 @@ pub(crate) fn namespace(store: &ObjectStore, name: &str) -> Option<Arc<Entry>> {
     store.builtin_entry(("", "namespaces"), &Key::new("", name))
 }
 
+/// Whether a text is among these, or all are.
+fn is_in(texts: &[Box<str>], text: &str) -> bool {
+    texts.iter().any(|one| **one == *"*" || **one == *text)
+}
+
 impl Rule {
     fn parse(rule: &Value) -> Self {
         let texts = |key: &str| -> Box<[Box<str>]> {
@@ -194,23 +205,60 @@ impl Rule {
         }
     }
 
+    /// Whether the group and the resource are those of the rule.
+    fn is_about(&self, resource: &Resource, subresource: &str) -> bool {
+        let is_resource = |(plural, part): &(Box<str>, Box<str>)| {
+            (**plural == *"*" || *plural == resource.plural) && (**part == *"*" || **part == *subresource)
+        };
+        is_in(&self.groups, &resource.group) && self.resources.iter().any(is_resource)
+    }
+
     fn matches(&self, attributes: &Attributes<'_>, resource: &Resource) -> bool {
-        let is_in = |texts: &[Box<str>], text: &str| texts.iter().any(|one| **one == *"*" || **one == *text);
         let in_cluster = attributes.is_namespace() || attributes.namespace.is_empty();
         let in_scope = match self.scope {
             Scope::All => true,
             Scope::Cluster => in_cluster,
             Scope::Namespaced => !in_cluster,
         };
-        let is_resource = |(plural, part): &(Box<str>, Box<str>)| {
-            (**plural == *"*" || *plural == resource.plural)
-                && (**part == *"*" || **part == *attributes.subresource)
-        };
         in_scope
             && is_in(&self.operations, attributes.operation.name())
-            && is_in(&self.groups, &resource.group)
             && is_in(&self.versions, &resource.version)
-            && self.resources.iter().any(is_resource)
+            && self.is_about(resource, attributes.subresource)
             && (self.names.is_empty() || self.names.iter().any(|name| **name == *attributes.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::Registry;
+
+    #[test]
+    fn constraints_may_match_only_resources_of_their_rules() {
+        let catalogue = Registry::new().catalogue();
+        let resource = |group: &str, plural: &str| catalogue.find(group, "v1", plural).expect("built in");
+        let rule = |groups: &[&str], resources: &[&str]| {
+            let rule = json!({"apiGroups": groups, "apiVersions": ["v9"], "operations": ["CREATE"], "resources": resources});
+            MatchResources::of_webhook(&json!({"rules": [rule]}))
+        };
+        for (groups, resources, may_match) in [
+            (vec![""], vec!["configmaps"], true),
+            (vec!["*"], vec!["*"], true),
+            (vec!["*"], vec!["secrets", "configmaps"], true),
+            (vec!["apps"], vec!["*"], false),
+            (vec![""], vec!["secrets"], false),
+            (vec![""], vec!["configmaps/status"], false),
+        ] {
+            let constraints = rule(&groups, &resources);
+            let found = constraints.may_match(resource("", "configmaps"), "");
+            assert_eq!(found, may_match, "{groups:?} {resources:?}");
+        }
+        let status = rule(&["apps"], &["deployments/*"]);
+        assert!(status.may_match(resource("apps", "deployments"), "status"));
+        // A policy without rules sees everything, a webhook without rules nothing.
+        assert!(MatchResources::parse(&json!({})).may_match(resource("", "configmaps"), ""));
+        assert!(!MatchResources::of_webhook(&json!({})).may_match(resource("", "configmaps"), ""));
     }
 }

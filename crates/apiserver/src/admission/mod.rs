@@ -50,9 +50,11 @@ use serde_json::{Value, json};
 pub use self::type_checking::{ExpressionWarning, PolicyTypes, schema_of_kind};
 use self::{
     evaluation::Slowness,
+    matching::MatchResources,
     mutating::Reinvocation,
     policies::PolicyIndex,
     request::Attributes,
+    versions::WholeObjects,
     webhooks::{WebhookReinvocation, Webhooks},
 };
 pub(crate) use self::{policies::PolicyKind, request::Operation};
@@ -67,13 +69,8 @@ use crate::{
     request::Target,
     status::Status,
     storage::Key,
+    warnings::Warnings,
 };
-
-/// The group of the kinds that configure admission.
-const CONFIGURATION_GROUP: &str = "admissionregistration.k8s.io";
-
-/// The beginnings of those of its plurals that policies never see.
-const EXEMPT: [&str; 2] = ["validatingadmissionpolic", "mutatingadmissionpolic"];
 
 /// The admission chain.
 pub(crate) struct Admission {
@@ -140,18 +137,14 @@ impl<'a> Admitted<'a> {
     /// The client, if policies see its request.
     fn caller_for_policies(&self) -> Option<&'a Arc<Caller>> {
         let resource = &self.target.resource;
-        let is_exempt = *resource.group == *CONFIGURATION_GROUP
-            && EXEMPT
-                .iter()
-                .any(|beginning| resource.plural.starts_with(beginning));
-        let is_exempt = is_exempt || resource.strategy.as_review().is_some();
+        let is_exempt = resource.facts.exempt_from_policies || resource.strategy.as_review().is_some();
         self.caller.filter(|_| !is_exempt)
     }
 
     /// The client, if webhooks see its request.
     fn caller_for_webhooks(&self) -> Option<&'a Arc<Caller>> {
         self.caller
-            .filter(|_| *self.target.resource.group != *CONFIGURATION_GROUP)
+            .filter(|_| !self.target.resource.facts.exempt_from_webhooks)
     }
 
     /// The options as JSON.
@@ -175,13 +168,13 @@ impl<'a> Admitted<'a> {
         options
     }
 
-    /// Calls a stage with the attributes of the request.
+    /// Calls a stage with the attributes of the request. No failure policy excuses that it takes too long where it runs.
     fn with_attributes<T>(
         &self,
         caller: &Arc<Caller>,
         name: &str,
-        stage: impl FnOnce(&Attributes<'_>) -> T,
-    ) -> T {
+        stage: impl FnOnce(&Attributes<'_>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
         let options = self.options(caller);
         let attributes = Attributes::new(
             self.target,
@@ -190,11 +183,16 @@ impl<'a> Admitted<'a> {
             (&options, self.dry_run),
             caller,
         );
-        if self.is_collection {
-            stage(&attributes.without_name())
+        let attributes = if self.is_collection {
+            attributes.without_name()
         } else {
-            stage(&attributes)
+            attributes
+        };
+        let done = stage(&attributes);
+        if attributes.cost.needs_time() {
+            return Err(Status::needs_time());
         }
+        done
     }
 }
 
@@ -230,9 +228,47 @@ impl Admission {
             || self.has_validating_webhooks()
     }
 
-    /// Whether the admission of a write may take long: that of an earlier one did.
-    pub(crate) fn is_slow(&self) -> bool {
-        self.policies.slowness.is_slow() && self.may_intervene()
+    /// Whether a policy or a webhook may see writes to a resource, of whatever version, or to one of its subresources.
+    pub(crate) fn may_see(&self, resource: &Resource, subresource: &str) -> bool {
+        if !self.may_intervene() {
+            return false;
+        }
+        let catalogue = self.store.registry.catalogue();
+        let versions = catalogue.resources.iter();
+        let versions: Vec<_> = versions.filter(|other| other.table == resource.table).collect();
+        let may_match = |constraints: &MatchResources| {
+            let mut versions = versions.iter();
+            versions.any(|resource| constraints.may_match(resource, subresource))
+        };
+        self.policies.validating.any_policy(may_match)
+            || self.policies.mutating.any_policy(may_match)
+            || self.webhooks.any(may_match)
+    }
+
+    /// Whether the admission of a write may take long: that of an earlier one to the same resource did. If this one is the first,
+    /// it stops and begins again as large work.
+    pub(crate) fn is_slow(&self, resource: &Resource) -> bool {
+        self.may_intervene() && self.policies.slowness.is_slow(&resource.table, self.changes())
+    }
+
+    /// Reads what was written of policies and webhooks, and compiles their expressions. The write does so, which runs as large
+    /// work, so that no other request has to.
+    pub(crate) fn catch_up(&self) {
+        self.policies.validating.catch_up(&self.store);
+        self.policies.mutating.catch_up(&self.store);
+        self.webhooks.catch_up();
+    }
+
+    /// Counts the changes of policies and webhooks.
+    fn changes(&self) -> u64 {
+        self.policies.validating.changes() + self.policies.mutating.changes() + self.webhooks.changes()
+    }
+
+    fn record_cost(&self, attributes: &Attributes<'_>) {
+        let table = &attributes.resource.table;
+        self.policies
+            .slowness
+            .record(table, self.changes(), &attributes.cost);
     }
 
     fn has_mutating_policies(&self) -> bool {
@@ -260,7 +296,7 @@ impl Admission {
         admitted: &Admitted<'_>,
         object: &mut Object,
         old: Option<&Object>,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
         plugins: impl Fn(&mut Object) -> Result<(), Status>,
     ) -> Result<bool, Status> {
         plugins(object)?;
@@ -291,7 +327,7 @@ impl Admission {
                 Ok::<_, Status>(is_changed)
             };
             let is_changed = pass(object, false);
-            self.policies.slowness.record(&attributes.cost);
+            self.record_cost(attributes);
             if !is_changed? {
                 return Ok(false);
             }
@@ -312,7 +348,7 @@ impl Admission {
         &self,
         admitted: &Admitted<'_>,
         old: &Object,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<(), Status> {
         let Some(caller) = admitted
             .caller_for_webhooks()
@@ -334,7 +370,7 @@ impl Admission {
         &self,
         admitted: &Admitted<'_>,
         objects: [Option<&Object>; 2],
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<(), Status> {
         let policies = admitted
             .caller_for_policies()
@@ -346,14 +382,15 @@ impl Admission {
             return Ok(());
         };
         let name = objects[0].map_or("", Object::name);
+        let whole = WholeObjects::new(objects);
         let validated = admitted.with_attributes(caller, name, |attributes| {
             if policies.is_some() {
-                let validated = self.policies.validate(attributes, objects, warnings);
-                self.policies.slowness.record(&attributes.cost);
+                let validated = self.policies.validate(attributes, (objects, &whole), warnings);
+                self.record_cost(attributes);
                 validated?;
             }
             if webhooks.is_some() {
-                self.webhooks.validate(attributes, objects, warnings)?;
+                self.webhooks.validate(attributes, (objects, &whole), warnings)?;
             }
             Ok(())
         });
@@ -366,7 +403,7 @@ impl Admission {
         &self,
         admitted: &Admitted<'_>,
         value: Value,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<Value, Status> {
         let value = self.mutate_part(admitted, value, None, warnings)?;
         self.validate_part(admitted, &value, None, warnings)?;
@@ -379,7 +416,7 @@ impl Admission {
         admitted: &Admitted<'_>,
         value: Value,
         old: Option<&Value>,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<Value, Status> {
         if admitted.caller.is_none() || !self.may_intervene() {
             return Ok(value);
@@ -396,7 +433,7 @@ impl Admission {
         admitted: &Admitted<'_>,
         value: &Value,
         old: Option<&Value>,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Result<(), Status> {
         if admitted.caller.is_none() || !self.may_intervene() {
             return Ok(());
@@ -413,7 +450,7 @@ impl Admission {
         target: &Target,
         caller: &Arc<Caller>,
         options: Value,
-    ) -> Result<Vec<String>, Status> {
+    ) -> Result<Warnings, Status> {
         let admitted = Admitted {
             target,
             operation: Operation::Connect,
@@ -423,11 +460,11 @@ impl Admission {
             is_collection: false,
         };
         if !self.may_intervene() {
-            return Ok(Vec::new());
+            return Ok(Warnings::default());
         }
         // Objects have metadata, options have none: it is not shown.
         let mut object = part_of(&admitted, options)?;
-        let mut warnings = Vec::new();
+        let mut warnings = Warnings::default();
         self.mutate(&admitted, &mut object, None, &mut warnings, |_| Ok(()))?;
         self.validate(&admitted, [Some(&object), None], &mut warnings)?;
         Ok(warnings)

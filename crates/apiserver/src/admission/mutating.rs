@@ -16,13 +16,13 @@ use super::{
         Conditions, Evaluation, Inputs, MATCH_CONDITIONS_BUDGET, POLICY_BUDGET, evaluate_conditions,
         namespace_object, values, without_namespace,
     },
-    expressions::Mutation,
+    expressions::{Mutation, PolicyPrograms},
     mutation::{apply_configuration, apply_json_patch},
     name_in_errors,
     params::{Param, ParamKind},
     policies::{Binding, Policy},
     request::Attributes,
-    versions::{at_version, convert, is_same},
+    versions::{WholeObjects, at_version, convert, is_same},
 };
 use crate::{
     depth,
@@ -106,6 +106,7 @@ impl Policies {
                 state.changed();
             }
             let namespace = namespace_object(&self.store, attributes);
+            let whole_old = WholeObjects::new([None, old]);
             for invocation in &invocations {
                 let is_deep = invocation.policy.programs().is_deep
                     || invocation.param.as_ref().is_some_and(Param::is_deep);
@@ -113,7 +114,7 @@ impl Policies {
                     self.invoke(
                         invocation,
                         attributes,
-                        (object, old),
+                        (object, &whole_old),
                         &namespace,
                         state,
                         &mut errors,
@@ -195,12 +196,28 @@ impl Policies {
         invocations
     }
 
+    /// Evaluates the match conditions of a policy.
+    fn match_conditions(
+        &self,
+        programs: &PolicyPrograms,
+        inputs: &Inputs<'_>,
+        attributes: &Attributes<'_>,
+    ) -> Conditions {
+        if programs.match_conditions.is_empty() {
+            return Conditions::Match;
+        }
+        let values = values(programs, inputs, &self.access, attributes);
+        let values = without_namespace(&values);
+        let mut evaluation = Evaluation::new(programs, &values, MATCH_CONDITIONS_BUDGET, &attributes.cost);
+        evaluate_conditions(&programs.match_conditions, &mut evaluation)
+    }
+
     /// Runs the mutations of a policy.
     fn invoke(
         &self,
         invocation: &Invocation<'_>,
         attributes: &Attributes<'_>,
-        (object, old): (&mut Object, Option<&Object>),
+        (object, whole_old): (&mut Object, &WholeObjects<'_>),
         namespace: &Json,
         state: &mut Reinvocation,
         errors: &mut Vec<PolicyError>,
@@ -228,32 +245,25 @@ impl Policies {
                 return Ok(());
             }
         };
-        let old = old
-            .map(|old| Ok::<_, Status>(at_version(attributes, matched, old)?.into_value()))
-            .transpose()?;
+        let whole_old = whole_old.at(attributes, matched)?;
+        let [_, old] = &*whole_old;
         let request = attributes.to_request(matched);
         let mut versioned = at_version(attributes, matched, object)?.0.into_owned();
+        let mut whole = versioned.clone().into_value();
         let programs = policy.programs();
-        if !programs.match_conditions.is_empty() {
-            let whole = versioned.clone().into_value();
-            let inputs = Inputs {
-                object: Some(&whole),
-                old_object: old.as_ref(),
-                namespace,
-                request: &request,
-                params: params.as_ref(),
-            };
-            let values = values(programs, &inputs, &self.access, attributes);
-            let values = without_namespace(&values);
-            let mut evaluation =
-                Evaluation::new(programs, &values, MATCH_CONDITIONS_BUDGET, &attributes.cost);
-            match evaluate_conditions(&programs.match_conditions, &mut evaluation) {
-                Conditions::Match => {}
-                Conditions::Differ => return Ok(()),
-                Conditions::Failed(why) => {
-                    refuse(&why);
-                    return Ok(());
-                }
+        let inputs = Inputs {
+            object: Some(&whole),
+            old_object: old.as_ref(),
+            namespace,
+            request: &request,
+            params: params.as_ref(),
+        };
+        match self.match_conditions(programs, &inputs, attributes) {
+            Conditions::Match => {}
+            Conditions::Differ => return Ok(()),
+            Conditions::Failed(why) => {
+                refuse(&why);
+                return Ok(());
             }
         }
         let key = (
@@ -265,8 +275,11 @@ impl Policies {
             return Ok(());
         }
         let mut has_changed = false;
+        let mut is_stale = false;
         for mutation in &programs.mutations {
-            let whole = versioned.clone().into_value();
+            if std::mem::take(&mut is_stale) {
+                whole = versioned.clone().into_value();
+            }
             let inputs = Inputs {
                 object: Some(&whole),
                 old_object: old.as_ref(),
@@ -283,6 +296,7 @@ impl Policies {
                     changed.set_managed_fields(versioned.take_managed_fields());
                     has_changed |= changed.tree() != versioned.tree();
                     versioned = changed;
+                    is_stale = true;
                 }
                 Err(MutationError::Policy(why)) => refuse(&why),
                 Err(MutationError::Status(status)) => return Err(status),

@@ -40,6 +40,10 @@ pub(crate) struct PolicyIndex {
 struct Index {
     policies_table: TableFollower,
     bindings_table: TableFollower,
+    /// How often something was applied.
+    changes: u64,
+    /// The policies that were written since [`PolicyIndex::catch_up`].
+    uncompiled: Vec<Arc<Policy>>,
     policies: HashMap<Arc<str>, Arc<Policy>>,
     /// The policy of each binding.
     bound_policies: HashMap<Arc<str>, Arc<str>>,
@@ -115,11 +119,35 @@ impl PolicyIndex {
             index: RwLock::new(Index {
                 policies_table: follow("admissionpolicies"),
                 bindings_table: follow("admissionpolicybindings"),
+                changes: 0,
+                uncompiled: Vec::new(),
                 policies: HashMap::new(),
                 bound_policies: HashMap::new(),
                 bindings: BTreeMap::new(),
             }),
         }
+    }
+
+    /// Applies what was written, and compiles the expressions of the policies.
+    pub(crate) fn catch_up(&self, store: &ObjectStore) {
+        self.is_empty(store);
+        // Outside of the lock.
+        let uncompiled = std::mem::take(&mut self.index.write().uncompiled);
+        for policy in uncompiled {
+            policy.programs();
+        }
+    }
+
+    /// Whether what a bound policy matches is like this.
+    pub(crate) fn any_policy(&self, is_like: impl Fn(&MatchResources) -> bool) -> bool {
+        let index = self.index.read();
+        let mut bound = index.bindings.keys().filter_map(|name| index.policies.get(name));
+        bound.any(|policy| is_like(&policy.constraints))
+    }
+
+    /// Counts the changes that were applied.
+    pub(crate) fn changes(&self) -> u64 {
+        self.index.read().changes
     }
 
     /// The policies with bindings whose rules match a request, ordered by name.
@@ -170,6 +198,7 @@ impl Index {
     }
 
     fn catch_up(&mut self, storage: &dyn Storage, kind: PolicyKind) {
+        self.changes += 1;
         match self.policies_table.catch_up(storage) {
             TableChanges::Events(written) => {
                 for (entry, exists) in written {
@@ -210,7 +239,9 @@ impl Index {
                 spec,
                 programs: OnceLock::new(),
             };
-            self.policies.insert(name.clone(), Arc::new(policy));
+            let policy = Arc::new(policy);
+            self.uncompiled.push(policy.clone());
+            self.policies.insert(name.clone(), policy);
         }
     }
 

@@ -93,7 +93,7 @@ impl<'a> Attributes<'a> {
             dry_run,
             options,
             caller,
-            cost: RequestCost::default(),
+            cost: RequestCost::of(caller),
             others: OnceLock::new(),
         }
     }
@@ -132,15 +132,22 @@ impl<'a> Attributes<'a> {
         (!self.is_namespace() && !self.namespace.is_empty()).then_some(self.namespace)
     }
 
-    /// The other versions of the resource.
+    /// The other versions of the resource that have the subresource.
     pub(crate) fn other_versions(&self, store: &ObjectStore) -> &[Arc<Resource>] {
         self.others.get_or_init(|| {
             let catalogue = store.registry.catalogue();
             let is_other = |other: &&Arc<Resource>| {
                 other.table == self.resource.table
                     && (&other.group, &other.version) != (&self.resource.group, &self.resource.version)
+                    && (self.subresource.is_empty() || other.subresource(self.subresource).is_some())
             };
-            catalogue.resources.iter().filter(is_other).cloned().collect()
+            let mut others: Vec<_> = catalogue.resources.iter().filter(is_other).cloned().collect();
+            // In the order in which a real server tries them.
+            others.sort_by_key(|other| {
+                let conversion = other.crd.as_ref().map(|defined| &defined.conversion);
+                conversion.and_then(|conversion| conversion.place_of(&other.version))
+            });
+            others
         })
     }
 

@@ -19,19 +19,15 @@ use super::{
     params::{Param, ParamKind},
     policies::{Binding, Hook, Policy},
     request::Attributes,
-    versions::at_version,
+    versions::WholeObjects,
 };
-use crate::{depth, object::Object, status::Status};
+use crate::{depth, object::Object, status::Status, warnings::Warnings};
 
 /// The greatest length of a message from an expression, in bytes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
 /// The greatest length of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
-
-/// How many warnings are collected, and how much of each. More than 4,096 characters of all are not sent.
-const MAX_WARNINGS: usize = 4_096;
-const MAX_WARNING_BYTES: usize = 20 * 1024;
 
 /// The default reason of a denial.
 const INVALID: &str = "Invalid";
@@ -48,7 +44,7 @@ struct Denial {
 struct Findings<'a> {
     /// The first: the others are not shown.
     denial: Option<Denial>,
-    warnings: &'a mut Vec<String>,
+    warnings: &'a mut Warnings,
 }
 
 /// A validation that did not pass, before the actions of its binding.
@@ -74,8 +70,8 @@ impl Policies {
     pub(super) fn validate(
         &self,
         attributes: &Attributes<'_>,
-        objects: [Option<&Object>; 2],
-        warnings: &mut Vec<String>,
+        (objects, whole): ([Option<&Object>; 2], &WholeObjects<'_>),
+        warnings: &mut Warnings,
     ) -> Result<(), Status> {
         let hooks = self.validating.hooks(&self.store, attributes);
         if hooks.is_empty() {
@@ -87,7 +83,7 @@ impl Policies {
         };
         let namespace = namespace_object(&self.store, attributes);
         for hook in &hooks {
-            self.validate_hook(hook, attributes, objects, &namespace, &mut findings)?;
+            self.validate_hook(hook, attributes, (objects, whole), &namespace, &mut findings)?;
         }
         let Some(denial) = findings.denial else {
             return Ok(());
@@ -123,7 +119,7 @@ impl Policies {
         &self,
         hook: &Hook<'_>,
         attributes: &Attributes<'_>,
-        objects: [Option<&Object>; 2],
+        (objects, whole): ([Option<&Object>; 2], &WholeObjects<'_>),
         namespace: &Json,
         findings: &mut Findings<'_>,
     ) -> Result<(), Status> {
@@ -144,12 +140,8 @@ impl Policies {
                 return Ok(());
             }
         };
-        let at_version = |object: Option<&Object>| {
-            let convert = |object| Ok::<_, Status>(at_version(attributes, matched, object)?.into_value());
-            object.map(convert).transpose()
-        };
-        let [object, old] = objects;
-        let (object, old) = (at_version(object)?, at_version(old)?);
+        let whole = whole.at(attributes, matched)?;
+        let [object, old] = &*whole;
         let request = attributes.to_request(matched);
         for binding in &hook.bindings {
             let params = match binding.matches(&self.store, attributes, trees) {
@@ -313,10 +305,8 @@ impl Findings<'_> {
                 message,
                 reason,
             } = failure;
-            if actions.contains(&"Warn") && self.warnings.len() < MAX_WARNINGS {
-                let end = message.floor_char_boundary(MAX_WARNING_BYTES);
-                let message = &message[..end];
-                self.warnings.push(format!(
+            if actions.contains(&"Warn") {
+                self.warnings.push(&format!(
                     "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
                     policy.name, binding.name
                 ));

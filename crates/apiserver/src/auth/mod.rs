@@ -27,7 +27,10 @@ mod role_objects;
 mod service_account_tokens;
 mod user;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use windlass_api::request::{Access, RequestInfo};
 use windlass_rights::{Recorder, Rule};
@@ -86,6 +89,8 @@ pub(crate) struct Caller {
     pub(crate) answers: Answers,
     /// What stays the same when the verb runs again with their answers.
     pub(crate) draws: Draws,
+    /// Whether the verb runs where it delays other requests, so that it has to stop if it takes long.
+    pub(crate) must_be_brief: AtomicBool,
 }
 
 impl Caller {
@@ -95,6 +100,7 @@ impl Caller {
             info,
             answers: Answers::default(),
             draws: Draws::default(),
+            must_be_brief: AtomicBool::new(false),
         }
     }
 
@@ -105,6 +111,14 @@ impl Caller {
 }
 
 impl AccessControl {
+    /// Reads what was written of roles and bindings. The write does so, which runs as large work, so that no other request has
+    /// to.
+    pub(crate) fn catch_up(&self) {
+        if let Some(policy) = &self.policy {
+            policy.catch_up(&*self.store.storage);
+        }
+    }
+
     /// Decides whether a user may do something, and by which binding.
     pub(crate) fn decide(&self, user: &User, access: &Access) -> Decision {
         self.decide_within(user, access, &Budget::unlimited())

@@ -354,6 +354,11 @@ impl Policy {
         })
     }
 
+    /// Brings the index up to date.
+    pub(super) fn catch_up(&self, storage: &dyn Storage) {
+        self.with_index(storage, |_| ());
+    }
+
     /// Brings the index up to date and reads it.
     fn with_index<T>(&self, storage: &dyn Storage, look: impl FnOnce(&Index) -> T) -> T {
         let index = self.index.read();

@@ -30,9 +30,8 @@ use serde_json::{Value, json};
 
 pub(crate) use check::{check, check_status, warnings};
 pub(crate) use conversion::{
-    Converted, Unconverted, WriteConversion, convert_between, convert_by_webhook, convert_for_read,
-    convert_for_request, convert_to_stored, has_webhook, needs_conversion, set_default_status, stored_fields,
-    written_entry,
+    Unconverted, WriteConversion, convert_between, convert_by_webhook, convert_for_read, convert_for_request,
+    convert_to_stored, has_webhook, needs_conversion, set_default_status, stored_form, written_entry,
 };
 pub(crate) use definition::{CrdInfo, Definition};
 pub(crate) use lifecycle::Definitions;

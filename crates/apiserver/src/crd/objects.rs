@@ -13,6 +13,7 @@ use crate::{
     registry::Resource,
     schema::{FieldError, Problem, Source, check_lists, drop_nulls, fill_defaults, prune_object, validate},
     validation,
+    warnings::Warnings,
 };
 
 /// The part of an object that a request writes.
@@ -83,7 +84,7 @@ pub(crate) fn check(
     object: &Object,
     old: Option<&Object>,
     part: Part,
-    warnings: &mut Vec<String>,
+    warnings: &mut Warnings,
 ) -> Vec<FieldError> {
     let mut errors = validation::check_metadata(object, resource);
     let Some(schema) = &resource.schema else {
@@ -126,7 +127,7 @@ pub(crate) fn check_rules(
     resource: &Resource,
     object: &Object,
     old: Option<&Object>,
-    warnings: &mut Vec<String>,
+    warnings: &mut Warnings,
 ) -> Vec<FieldError> {
     let Some(rules) = resource.rules() else {
         return Vec::new();

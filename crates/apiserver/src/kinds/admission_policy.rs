@@ -25,11 +25,16 @@ use crate::{
     },
     field_path::FieldPath,
     schema::Problem,
+    storage::Entry,
+    verbs::WriteVerbs,
 };
 
 const FACTS: Facts = Facts {
     has_generation: true,
     unconditional_update: false,
+    compiles: true,
+    exempt_from_policies: true,
+    exempt_from_webhooks: true,
     subresource_reset_fields: &[("status", &[METADATA, SPEC])],
     ..Facts::DEFAULT
 };
@@ -69,6 +74,10 @@ const EXCLUSIVE: &str = "name and selector are mutually exclusive";
 pub(super) struct Policy(pub(super) PolicyKind);
 
 impl Strategy for Policy {
+    fn after_write(&self, writes: &WriteVerbs, _entry: &Entry) {
+        writes.admission.catch_up();
+    }
+
     fn facts(&self) -> Facts {
         Facts {
             defaults: POLICY_DEFAULTS,
@@ -99,6 +108,10 @@ impl Strategy for Policy {
 pub(super) struct Binding(pub(super) PolicyKind);
 
 impl Strategy for Binding {
+    fn after_write(&self, writes: &WriteVerbs, _entry: &Entry) {
+        writes.admission.catch_up();
+    }
+
     fn facts(&self) -> Facts {
         Facts {
             defaults: BINDING_DEFAULTS,

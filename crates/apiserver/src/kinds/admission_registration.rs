@@ -18,6 +18,8 @@ use super::{
 use crate::{
     admission::expressions::{Features, environment},
     field_path::FieldPath,
+    storage::Entry,
+    verbs::WriteVerbs,
     webhook::client_config_problems,
 };
 
@@ -25,6 +27,8 @@ use crate::{
 const FACTS: Facts = Facts {
     has_generation: true,
     unconditional_update: false,
+    compiles: true,
+    exempt_from_webhooks: true,
     subresource_reset_fields: &[("status", &[METADATA, SPEC])],
     ..Facts::DEFAULT
 };
@@ -54,6 +58,10 @@ pub(super) const VALIDATING: WebhookConfiguration = WebhookConfiguration(&[
 ]);
 
 impl Strategy for WebhookConfiguration {
+    fn after_write(&self, writes: &WriteVerbs, _entry: &Entry) {
+        writes.admission.catch_up();
+    }
+
     fn facts(&self) -> Facts {
         Facts {
             defaults: self.0,

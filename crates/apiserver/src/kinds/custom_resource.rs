@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     crd, object::Object, registry::Resource, schema::FieldError, status::Status, storage::Entry,
-    verbs::WriteVerbs, view::JsonPath,
+    verbs::WriteVerbs, view::JsonPath, warnings::Warnings,
 };
 
 /// An object of a kind that a CRD defines. Its schema and columns are in [`Resource`].
@@ -43,7 +43,7 @@ impl Strategy for CustomResource {
         &self,
         write: &Write<'_>,
         subresource: &str,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> Vec<FieldError> {
         let part = if subresource == "status" {
             crd::Part::Status

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     crd, object::Object, registry::Resource, schema::FieldError, storage::Entry, validation,
-    verbs::WriteVerbs,
+    verbs::WriteVerbs, warnings::Warnings,
 };
 
 pub(super) struct CustomResourceDefinition;
@@ -16,6 +16,7 @@ impl Strategy for CustomResourceDefinition {
         Facts {
             has_generation: true,
             unconditional_update: false,
+            compiles: true,
             metadata_checks: MetadataChecks {
                 finalizers: 0,
                 ..Facts::DEFAULT.metadata_checks
@@ -46,7 +47,7 @@ impl Strategy for CustomResourceDefinition {
         &self,
         write: &Write<'_>,
         subresource: &str,
-        _warnings: &mut Vec<String>,
+        _warnings: &mut Warnings,
     ) -> Vec<FieldError> {
         let mut errors = validation::check_metadata(write.object, write.resource);
         errors.extend(if subresource == "status" {

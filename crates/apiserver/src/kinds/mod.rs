@@ -88,7 +88,8 @@ pub(crate) use self::{
     selectable::SelectableField,
     service::{ServiceAllocator, kubernetes_service},
     strategy::{
-        CheckOrder, Creation, DeletionMarks, Facts, InitialStatus, NameRule, Path, STATUS, Strategy, Write,
+        Allocation, CheckOrder, Creation, DeletionMarks, Facts, InitialStatus, NameRule, Path, STATUS,
+        Strategy, Write,
     },
 };
 use self::{error_list::ErrorList, strategy::Plain};

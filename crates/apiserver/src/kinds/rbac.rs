@@ -25,6 +25,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// Names are path segments (`system:node`), and a PUT creates.
 const FACTS: Facts = Facts {
     create_on_update: true,
+    grants_rights: true,
     name_rule: NameRule::PathSegment,
     metadata_checks: MetadataChecks {
         order: CheckOrder::MetadataBetween,
@@ -65,6 +66,7 @@ impl Strategy for Role {
         if matches!(self, Self::ClusterScoped) {
             writes.access.update_aggregated_roles();
         }
+        writes.access.catch_up();
     }
 }
 
@@ -75,6 +77,10 @@ pub(super) enum Binding {
 }
 
 impl Strategy for Binding {
+    fn after_write(&self, writes: &WriteVerbs, _entry: &Entry) {
+        writes.access.catch_up();
+    }
+
     fn facts(&self) -> Facts {
         Facts {
             columns: Some("Name Role Age +Users +Groups +ServiceAccounts"),

@@ -30,6 +30,7 @@ impl Strategy for Service {
     fn facts(&self) -> Facts {
         Facts {
             create_on_update: true,
+            is_allocated: true,
             name_rule: NameRule::Label,
             metadata_checks: MetadataChecks::THREE,
             selectable_fields: const {

@@ -17,6 +17,7 @@ use crate::{
     storage::Entry,
     validation,
     verbs::{WriteOptions, WriteVerbs},
+    warnings::Warnings,
 };
 
 /// How the server treats objects of one kind, like the strategies of a real server. Every method has the behaviour of
@@ -120,7 +121,7 @@ pub(crate) trait Strategy: Send + Sync {
         &self,
         write: &Write<'_>,
         _subresource: &str,
-        _warnings: &mut Vec<String>,
+        _warnings: &mut Warnings,
     ) -> Vec<FieldError> {
         validation::check_metadata(write.object, write.resource)
     }
@@ -312,6 +313,16 @@ pub(crate) struct Facts {
     pub(crate) deletion_warning: Option<&'static str>,
     /// The syntax of names.
     pub(crate) name_rule: NameRule,
+    /// Whether a write compiles expressions or patterns, which takes long.
+    pub(crate) compiles: bool,
+    /// Whether a write is compared with all rights of its writer, which takes long if there are many.
+    pub(crate) grants_rights: bool,
+    /// Whether admission policies do not see its objects, so that none can lock administrators out for good.
+    pub(crate) exempt_from_policies: bool,
+    /// Whether admission webhooks do not see them.
+    pub(crate) exempt_from_webhooks: bool,
+    /// Whether [`Strategy::allocate`] gives it something that no other object may have.
+    pub(crate) is_allocated: bool,
     /// How often and when updates validate the metadata.
     pub(crate) metadata_checks: MetadataChecks,
     /// The constant defaults, in the order in which they apply.
@@ -348,6 +359,11 @@ impl Facts {
         unconditional_update: true,
         create_on_update: false,
         returns_deleted: false,
+        is_allocated: false,
+        compiles: false,
+        grants_rights: false,
+        exempt_from_policies: false,
+        exempt_from_webhooks: false,
         documents_returned: false,
         orphan_by_default: false,
         graceful_deletion: false,

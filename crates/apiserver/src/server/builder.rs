@@ -26,7 +26,7 @@ use crate::{
     request::Target,
     storage::{Memory, Storage},
     verbs::{WriteOptions, WriteVerbs},
-    webhook::{InProcessWebhook, ResponseBudget, WebhookClient},
+    webhook::{InProcessWebhook, WebhookBudget, WebhookClient},
 };
 
 /// The namespaces that every cluster has, in the order in which a real server creates them.
@@ -253,7 +253,7 @@ impl Builder {
                 store.clone(),
                 self.webhooks,
                 self.webhook_addresses,
-                ResponseBudget::new(self.limits.webhook_bytes),
+                WebhookBudget::new(self.limits.webhook_bytes),
             )),
             store,
             access,
@@ -290,6 +290,8 @@ impl Api {
         }
         self.writes.definitions.load();
         self.access.create_bootstrap_policy();
+        self.access.catch_up();
+        self.writes.admission.catch_up();
         self.writes.ensure_kubernetes_service();
     }
 

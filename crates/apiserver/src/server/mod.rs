@@ -31,7 +31,7 @@ use crate::{
     gzip,
     https::{Connection, ConnectionLimitReached},
     large_work::LargeWork,
-    limits::{self, Limits},
+    limits::{Limits, Timeout},
     logs::Logs,
     media::Encoding,
     object_store::ObjectStore,
@@ -244,12 +244,13 @@ impl Server {
             return Ok(text_response(400, "400 Bad Request"));
         }
         let limit = if info.access.verb == "watch" {
-            limits::timeout(None)?
+            Timeout::DEFAULT
         } else {
-            limits::timeout(info.query.text("timeout"))?
+            Timeout::of(&info.access.verb, info.query.text("timeout"))?
         };
-        let answer = tokio::time::timeout(limit, self.authorize_and_route(parts, info, body, known)).await;
-        answer.unwrap_or_else(|_| Err(Status::timeout()))
+        let answer = self.authorize_and_route(parts, info, body, known);
+        let answer = tokio::time::timeout(limit.after, answer).await;
+        answer.unwrap_or_else(|_| Err(limit.status()))
     }
 
     /// Authenticates, impersonates, authorizes and routes a request.

@@ -1,16 +1,16 @@
 //! Dispatches requests for resources to the verbs.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use http::{Response, request::Parts};
-use tokio::time::Instant;
 use windlass_api::request::RequestInfo;
 
 use super::{Api, Server, in_flight::ReceivedBody, respond::respond};
 use crate::{
     auth::Caller,
     body::Body,
-    conversion, crd, depth, limits,
+    conversion, crd, depth,
+    limits::{Deadline, Timeout},
     media::{self, Encoding},
     patch::PatchKind,
     permits::Permit,
@@ -28,9 +28,6 @@ const ENTRY_COST: usize = 64;
 
 /// The further cost of an entry that may have to be converted, to compare a field.
 const CONVERSION_COST: usize = 4 * 1024;
-
-/// The groups of kinds with expressions and patterns, which a write compiles.
-const COMPILING_GROUPS: [&str; 2] = ["admissionregistration.k8s.io", "apiextensions.k8s.io"];
 
 /// How often a verb runs for one request: each mutating webhook needs a run, and each change of the object by others.
 const MAX_RUNS: usize = 1_000;
@@ -66,7 +63,7 @@ impl Server {
             target,
             caller,
             verb,
-            deadline: Instant::now() + limits::timeout(info.query.text("timeout"))?,
+            deadline: Timeout::of(&info.access.verb, info.query.text("timeout"))?.deadline(),
         };
         let (answer, permit) = match verb {
             Verb::Get | Verb::List | Verb::Watch => request.read(view).await?,
@@ -121,7 +118,7 @@ impl Server {
         };
         let answer = async {
             let _permit = api.in_flight.acquire_write(&caller.user)?;
-            let deadline = Instant::now() + limits::timeout(None)?;
+            let deadline = Timeout::DEFAULT.deadline();
             self.run(caller, deadline, (0, false), refuse).await
         };
         answer.await.err().unwrap_or_else(Status::no_such_resource)
@@ -132,7 +129,7 @@ impl Server {
     async fn run<T: Send>(
         &self,
         caller: &Caller,
-        deadline: Instant,
+        deadline: Deadline,
         (size, is_deep): (usize, bool),
         mut verb: impl FnMut() -> Result<T, Status> + Send,
     ) -> Result<T, Status> {
@@ -140,9 +137,16 @@ impl Server {
         let large_work = self.large_work.of(&caller.user);
         // What was converted stays in the cache of its CRD until the request ends.
         let mut converted = Vec::new();
+        let mut needs_time = false;
         for _ in 0..MAX_RUNS {
             answers.begin_run();
-            let size = size.saturating_add(answers.size());
+            let size = if needs_time {
+                usize::MAX
+            } else {
+                size.saturating_add(answers.size())
+            };
+            let delays_others = !needs_time && large_work.delays_others(size);
+            caller.must_be_brief.store(delays_others, Ordering::Relaxed);
             let work = || depth::run(is_deep, &mut verb);
             let mut status = match self.work(&caller.user, size, work).await {
                 Err(status) if status.is_unfinished() => status,
@@ -152,17 +156,18 @@ impl Server {
             // Boxed, so that requests without webhooks are small.
             match status.take_missing() {
                 Some(Missing::Answers(calls)) => {
-                    let answer = webhooks.answer(calls, deadline, answers, &large_work);
+                    let answer = webhooks.answer(calls, deadline.at, answers, &large_work);
                     Box::pin(answer).await;
+                    deadline.check()?;
                 }
                 Some(Missing::Converted(entries)) => {
-                    let convert = entries.convert(webhooks, deadline, &large_work);
-                    converted.push(Box::pin(convert).await?);
+                    let convert = entries.convert(webhooks, deadline.at, &large_work);
+                    let entries = Box::pin(convert).await;
+                    deadline.check()?;
+                    converted.push(entries?);
                 }
+                Some(Missing::Time) => needs_time = true,
                 None => return Err(status),
-            }
-            if Instant::now() >= deadline {
-                return Err(Status::timeout());
             }
         }
         Err(Status::internal(format!(
@@ -180,7 +185,7 @@ struct ResourceRequest<'a> {
     caller: &'a Arc<Caller>,
     verb: Verb,
     /// When the request times out.
-    deadline: Instant,
+    deadline: Deadline,
 }
 
 impl ResourceRequest<'_> {
@@ -342,7 +347,7 @@ impl ResourceRequest<'_> {
         let body = self.server.receive(body, &self.caller.user).await?;
         let permit = self.acquire_permit()?;
         let is_one = self.verb == Verb::Delete;
-        let size = if api.writes.admission.is_slow() {
+        let size = if api.writes.admission.is_slow(&target.resource) {
             usize::MAX
         } else if is_one {
             self.stored_size()
@@ -462,12 +467,11 @@ impl ResourceRequest<'_> {
     fn is_slow(&self) -> bool {
         let (api, resource) = (self.api(), &self.target.resource);
         // Those of roles, bindings and reviews depend on all roles of the caller, or of the user that a review is about.
-        let depends_on_roles =
-            *resource.group == *"rbac.authorization.k8s.io" || resource.strategy.as_review().is_some();
+        let depends_on_roles = resource.facts.grants_rights || resource.strategy.as_review().is_some();
         (depends_on_roles && api.access.policy.is_some())
-            || COMPILING_GROUPS.contains(&&*resource.group)
+            || resource.facts.compiles
             || resource.has_slow_rules()
-            || api.writes.admission.is_slow()
+            || api.writes.admission.is_slow(resource)
     }
 
     /// The size of the stored object; 0 if there is none.

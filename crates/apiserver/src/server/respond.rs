@@ -13,7 +13,7 @@ use crate::{
     listing::{ListBody, ListFormat},
     media::Encoding,
     request::Target,
-    status::{BUSY_MESSAGE, Status},
+    status::{BUSY_MESSAGE, Status, TIMEOUT_MESSAGE},
     verbs::Answer,
     view::View,
     warnings,
@@ -77,6 +77,9 @@ pub(super) fn error_response(status: &Status, encoding: Encoding) -> Response<Bo
     if status.is_busy() {
         return too_many_requests();
     }
+    if status.is_timeout() {
+        return timed_out();
+    }
     let json = Bytes::from(status.to_value().to_string());
     let body = encoding.encode(json.clone()).unwrap_or(json);
     let mut response = body_response(status.code, encoding.content_type(), Body::whole(body));
@@ -95,12 +98,22 @@ pub(super) fn too_many_requests() -> Response<Body> {
     response
 }
 
+/// The answer of the real server's filter for timeouts, which does not know the request's media types.
+fn timed_out() -> Response<Body> {
+    text_response(
+        504,
+        format!(
+            r#"{{"metadata":{{}},"status":"Failure","message":"{TIMEOUT_MESSAGE}","reason":"Timeout","details":{{}},"code":504}}"#
+        ) + "\n",
+    )
+}
+
 pub(super) fn json_response(code: u16, json: Bytes) -> Response<Body> {
     body_response(code, "application/json", Body::whole(json))
 }
 
-pub(super) fn text_response(code: u16, text: &'static str) -> Response<Body> {
-    body_response(code, "text/plain; charset=utf-8", Body::whole(text))
+pub(super) fn text_response(code: u16, text: impl Into<Bytes>) -> Response<Body> {
+    body_response(code, "text/plain; charset=utf-8", Body::whole(text.into()))
 }
 
 pub(super) fn body_response(code: u16, content_type: &'static str, body: Body) -> Response<Body> {

@@ -17,6 +17,7 @@ use crate::{
     schema::{FieldError, Problem},
     status::Status,
     verbs::{Answer, Configuration, Generation, WriteVerbs, apply_to_scale, managed_fields_after_scale},
+    warnings::Warnings,
 };
 
 /// The JSON pointers of the fields that a kind's Scale shows.
@@ -102,7 +103,7 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
     let resource = &target.resource;
     let config = Configuration::read(body)?.config;
     let admitted = Admitted::write(target, Operation::Update, options);
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let change = |object: &mut Object| {
         let (current, unset) = current_scale(object, resource)?;
         let (wanted, managed_fields) = apply_to_scale(
@@ -121,7 +122,7 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
         Ok(())
     };
     let (changed, found) = modify_scale(writes, request, change)?;
-    warnings.extend(found);
+    warnings.extend(&*found);
     Ok(Answer::from_value(200, &scale_of(&changed, resource)).with_warnings(&warnings))
 }
 
@@ -134,7 +135,7 @@ fn set_scale(
     let (target, options) = (request.target, request.options);
     let resource = &target.resource;
     let admitted = Admitted::write(target, Operation::Update, options);
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let change = |object: &mut Object| {
         let (current, unset) = current_scale(object, resource)?;
         let before = scale_of(object, resource);
@@ -155,7 +156,7 @@ fn set_scale(
         Ok(())
     };
     let (changed, found) = modify_scale(writes, request, change)?;
-    warnings.extend(found);
+    warnings.extend(&*found);
     Ok(Answer::from_value(200, &scale_of(&changed, resource)).with_warnings(&warnings))
 }
 
@@ -164,11 +165,11 @@ fn modify_scale(
     writes: &WriteVerbs,
     request: SubresourceRequest<'_>,
     change: impl FnMut(&mut Object) -> Result<(), Status>,
-) -> Result<(Object, Vec<String>), Status> {
+) -> Result<(Object, Warnings), Status> {
     let (target, options) = (request.target, request.options);
     let resource = &target.resource;
     let admitted = Admitted::write(target, Operation::Update, options);
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let admit = |object: &Object, old: &Object| {
         let (current, _) = current_scale(old, resource)?;
         let scale = scale_of(object, resource);
@@ -178,7 +179,7 @@ fn modify_scale(
     };
     let modified = writes.modify_admitted(target, options, Generation::Increment, change, admit);
     let (changed, found) = modified?;
-    warnings.extend(found);
+    warnings.extend(&*found);
     Ok((changed, warnings))
 }
 

@@ -25,6 +25,7 @@ use crate::{
     request::Target,
     status::Status,
     storage::Entry,
+    warnings::Warnings,
     yaml,
 };
 
@@ -70,7 +71,7 @@ impl WriteVerbs {
                 return Ok(Answer::Object {
                     code: 200,
                     json: render_entry(entry, resource),
-                    warnings: Vec::new(),
+                    warnings: Warnings::default(),
                 });
             }
             let live = old.as_ref().map_or_else(|| blank(resource), Object::tree);
@@ -154,7 +155,7 @@ impl WriteVerbs {
     ) -> bool {
         let resource = served.resource();
         let managed_fields = old.managed_fields().stored_json();
-        !self.admission.may_intervene()
+        !self.admission.may_see(resource, served.subresource())
             && is_stored_entry(&self.store, resource, entry)
             && last_applied(old).is_none()
             && follows_rules(resource, old)
@@ -175,7 +176,7 @@ impl WriteVerbs {
         target: &Target,
         options: &WriteOptions,
         mut object: Object,
-        warnings: Vec<String>,
+        warnings: Warnings,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         if !target.subresource.is_empty() {
@@ -197,7 +198,7 @@ impl WriteVerbs {
 
 /// Whether the stored object may be written again: rules may have been added since it was, and some never accept one.
 fn follows_rules(resource: &Resource, object: &Object) -> bool {
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     resource.rules().is_none()
         || (crd::check_rules(resource, object, Some(object), &mut warnings).is_empty() && warnings.is_empty())
 }

@@ -15,6 +15,7 @@ use crate::{
     request::Target,
     status::Status,
     storage::{Change, Entry, Expect},
+    warnings::Warnings,
 };
 
 /// Whether a change of the desired state by the server itself increments `metadata.generation`.
@@ -35,7 +36,7 @@ impl WriteVerbs {
         options: &WriteOptions,
         generation: Generation,
         change: impl FnMut(&mut Object) -> Result<(), Status>,
-    ) -> Result<(Object, Vec<String>), Status> {
+    ) -> Result<(Object, Warnings), Status> {
         self.modify_admitted(target, options, generation, change, |_, _| Ok(()))
     }
 
@@ -47,7 +48,7 @@ impl WriteVerbs {
         generation: Generation,
         mut change: impl FnMut(&mut Object) -> Result<(), Status>,
         mut admit: impl FnMut(&Object, &Object) -> Result<(), Status>,
-    ) -> Result<(Object, Vec<String>), Status> {
+    ) -> Result<(Object, Warnings), Status> {
         let resource = &target.resource;
         let known = self.store.storage.get(&resource.table, &target.key());
         for _ in 0..tries(&[], known.as_deref()) {
@@ -59,7 +60,7 @@ impl WriteVerbs {
             if counts && desired_state_differs(&object, &old, resource) {
                 object.set_meta("generation", next_generation(&old));
             }
-            let mut warnings = Vec::new();
+            let mut warnings = Warnings::default();
             let errors = check(resource, &target.subresource, &object, Some(&old), &mut warnings);
             if !errors.is_empty() {
                 return Err(invalid(resource, &target.name, &errors).with_warnings(&warnings));

@@ -20,6 +20,7 @@ use crate::{
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key},
     validation,
+    warnings::Warnings,
     webhook::{Purpose, RequestEnvironment},
 };
 
@@ -46,7 +47,7 @@ impl WriteVerbs {
         target: &Target,
         options: &WriteOptions,
         mut object: Object,
-        mut warnings: Vec<String>,
+        mut warnings: Warnings,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let (strategy, caller) = (resource.strategy, options.caller.as_deref());
@@ -104,9 +105,8 @@ impl WriteVerbs {
                 warnings.extend(self.limitations.warnings(resource, &object, None));
             }
             strategy.after_validation(resource, &mut object)?;
-            let _allocation = strategy.allocate(self, resource, &mut object, None, options)?;
-            self.admission
-                .validate(&admitted, [Some(&object), None], &mut warnings)?;
+            let _allocation =
+                self.allocate_and_validate(&admitted, &mut object, None, options, &mut warnings)?;
             if options.dry_run {
                 let existing = self
                     .store
@@ -156,9 +156,8 @@ impl WriteVerbs {
 
 /// Sets the fields of a new object that the server decides, whatever the client sent.
 fn prepare_create(environment: RequestEnvironment<'_>, object: &mut Object, resource: &Resource) {
-    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-        object.metadata_mut().remove(key);
-    }
+    // A real server keeps what a webhook has made of the other metadata, even a deletion.
+    object.metadata_mut().remove("selfLink");
     object.set_meta("uid", environment.uid());
     object.set_meta("creationTimestamp", environment.now_rfc3339());
     // Other kinds keep the client's value, which is never incremented.

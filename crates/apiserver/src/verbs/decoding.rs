@@ -11,6 +11,7 @@ use crate::{
     registry::{self, Resource, is_built_in_kind},
     schema::{self, FieldError, Problem, Schema, Source},
     status::Status,
+    warnings::Warnings,
     yaml,
 };
 
@@ -20,7 +21,7 @@ pub(crate) fn decode(
     body: &[u8],
     encoding: Encoding,
     validation: FieldValidation,
-) -> Result<(Object, Vec<String>), Status> {
+) -> Result<(Object, Warnings), Status> {
     decode_update("", resource, body, encoding, validation)
 }
 
@@ -31,7 +32,7 @@ pub(super) fn decode_update(
     body: &[u8],
     encoding: Encoding,
     validation: FieldValidation,
-) -> Result<(Object, Vec<String>), Status> {
+) -> Result<(Object, Warnings), Status> {
     let returned = match encoding {
         Encoding::Json => fields::read_with_unchanged_managed_fields(body, managed_fields),
         _ => None,
@@ -119,7 +120,7 @@ pub(crate) fn decode_subresource(
     body: &[u8],
     encoding: Encoding,
     validation: FieldValidation,
-) -> Result<(Value, Vec<String>), Status> {
+) -> Result<(Value, Warnings), Status> {
     let (mut value, duplicates) = media::read(body, encoding, kind)?;
     check_body_kind(&value, group, kind)?;
     let refuse = |why: String| {
@@ -153,13 +154,13 @@ pub(crate) fn normalize(object: &mut Object, resource: &Resource) {
 pub(super) fn apply_field_validation(
     problems: Vec<String>,
     validation: FieldValidation,
-) -> Result<Vec<String>, String> {
+) -> Result<Warnings, String> {
     match validation {
         FieldValidation::Strict if !problems.is_empty() => {
             Err(format!("strict decoding error: {}", problems.join(", ")))
         }
-        FieldValidation::Warn => Ok(problems),
-        _ => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(problems.into()),
+        _ => Ok(Warnings::default()),
     }
 }
 
@@ -169,7 +170,7 @@ pub(super) fn check(
     subresource: &str,
     object: &Object,
     old: Option<&Object>,
-    warnings: &mut Vec<String>,
+    warnings: &mut Warnings,
 ) -> Vec<FieldError> {
     let write = Write {
         resource,

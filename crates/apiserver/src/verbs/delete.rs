@@ -22,6 +22,7 @@ use crate::{
     selector::Selector,
     status::{Missing, Status},
     storage::{Change, Entry, Expect},
+    warnings::Warnings,
     webhook::RequestEnvironment,
 };
 
@@ -38,7 +39,7 @@ pub(crate) struct CollectionDeletion {
     /// The entries that are not deleted yet, nor marked as deleted.
     pending: Vec<usize>,
     /// What webhooks said about those that are.
-    warnings: Vec<String>,
+    warnings: Warnings,
 }
 
 /// The result of a deletion.
@@ -69,7 +70,8 @@ impl WriteVerbs {
             .facts
             .deletion_warning
             .filter(|_| options.propagation.is_none());
-        let mut warnings: Vec<_> = warning.map(str::to_owned).into_iter().collect();
+        let mut warnings = Warnings::default();
+        warnings.extend(warning.map(str::to_owned));
         let mut shown = options.caller.as_ref().map(|_| options.to_json());
         let admit = |old: &Object| {
             if let Some(shown) = shown.as_mut().filter(|_| resource.facts.graceful_deletion) {
@@ -139,7 +141,7 @@ impl WriteVerbs {
                 CollectionDeletion {
                     page,
                     pending,
-                    warnings: Vec::new(),
+                    warnings: Warnings::default(),
                 }
             }
         };
@@ -165,6 +167,10 @@ impl WriteVerbs {
                         Some(Missing::Converted(missing)) => {
                             unconverted.collect::<()>(Err(Status::unconverted(missing)))?;
                         }
+                        Some(Missing::Time) => {
+                            failure = Some(Status::needs_time());
+                            break;
+                        }
                         None => {
                             failure = Some(status);
                             break;
@@ -175,11 +181,12 @@ impl WriteVerbs {
                 Err(status) if status.code == 404 => {}
                 Err(mut status) => {
                     unfinished.push(index);
-                    status.warnings = warnings.iter().chain(&status.warnings).cloned().collect();
+                    warnings.extend(&*status.warnings);
+                    status.warnings = (*warnings).into();
                     failure = Some(status);
                     break;
                 }
-                Ok(answer) => warnings.extend(answer.into_warnings()),
+                Ok(answer) => warnings.extend(&*answer.into_warnings()),
             }
             if calls.len() + unconverted.len() >= MAX_CALLS {
                 break;

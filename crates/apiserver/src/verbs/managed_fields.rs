@@ -53,6 +53,10 @@ impl<'a> ServedVersions<'a> {
         self.resource
     }
 
+    pub(super) fn subresource(&self) -> &str {
+        self.subresource
+    }
+
     /// An error if a conversion has failed, or a webhook has to be asked first. What was computed is wrong then.
     pub(super) fn finish(&self) -> Result<(), Status> {
         self.failure.take().map_or(Ok(()), Err)
@@ -63,8 +67,10 @@ impl<'a> ServedVersions<'a> {
     fn finish_or_clear(&self, object: &mut Object, computed: String) -> Result<(), Status> {
         let managed_fields = match self.finish() {
             Ok(()) => ManagedFields::from_stored(computed),
-            // What is too deep for this stack is computed on a larger one.
-            Err(status) if status.is_unfinished() || depth::must_restart() => return Err(status),
+            // What is too deep for this stack is computed on a larger one. No webhook has failed if there was no room for its answer.
+            Err(status) if status.is_unfinished() || status.is_without_room() || depth::must_restart() => {
+                return Err(status);
+            }
             Err(_) => ManagedFields::None,
         };
         object.set_managed_fields(managed_fields);

@@ -6,6 +6,7 @@
 //!
 //! No kind is mentioned by name here: what is specific to a kind is in its [`crate::kinds::Strategy`].
 
+mod allocation;
 mod apply;
 mod commit;
 mod create;
@@ -41,7 +42,7 @@ pub(crate) use watch::WatchStream;
 use crate::{
     admission::Admission, auth::AccessControl, conversion, crd::Definitions, kinds::ServiceAllocator,
     limitations::Limitations, logs::LogStore, object_store::ObjectStore, registry::Resource,
-    schema::FieldError, status::Status, storage::Entry,
+    schema::FieldError, status::Status, storage::Entry, warnings::Warnings,
 };
 
 /// How often a small write without a resource version is tried, if others change the object meanwhile.
@@ -82,10 +83,10 @@ pub(crate) enum Answer {
     Object {
         code: u16,
         json: Bytes,
-        warnings: Vec<String>,
+        warnings: Warnings,
     },
     /// A list, or one page of it; with what webhooks said about its deletion.
-    List { page: Page, warnings: Vec<String> },
+    List { page: Page, warnings: Warnings },
     /// A stream of plain text.
     Text(BoxStream<'static, Bytes>),
     /// 204
@@ -99,22 +100,22 @@ impl Answer {
         Self::Object {
             code,
             json: value.to_string().into(),
-            warnings: Vec::new(),
+            warnings: Warnings::default(),
         }
     }
 
     /// The warnings for the client.
-    fn into_warnings(self) -> Vec<String> {
+    fn into_warnings(self) -> Warnings {
         match self {
             Self::Object { warnings, .. } | Self::List { warnings, .. } => warnings,
-            Self::Text(_) | Self::NoContent | Self::Watch(_) => Vec::new(),
+            Self::Text(_) | Self::NoContent | Self::Watch(_) => Warnings::default(),
         }
     }
 
     /// Adds warnings for the client to an object.
     pub(crate) fn with_warnings(mut self, more: &[String]) -> Self {
         if let Self::Object { warnings, .. } = &mut self {
-            warnings.extend_from_slice(more);
+            warnings.extend(more);
         }
         self
     }

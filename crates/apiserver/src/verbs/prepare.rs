@@ -12,6 +12,7 @@ use crate::{
     request::Target,
     schema::{FieldError, Problem},
     status::Status,
+    warnings::Warnings,
 };
 
 /// Rejects a `resourceVersion` that is not a number, with the real server's internal error.
@@ -114,15 +115,15 @@ pub(super) fn prepare_update(
 /// Errors for metadata that only the server may set and the client has changed.
 fn check_immutable_metadata(object: &Object, old: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for key in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    // Two of the real server's checks report them.
+    for key in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"].repeat(2) {
         let value = object
             .metadata()
             .get(key)
             .filter(|value| old.metadata().get(key) != Some(*value));
         if let Some(value) = value {
-            // Two of the real server's checks report it.
             let problem = Problem::Invalid(value.clone(), "field is immutable".into());
-            errors.extend(vec![FieldError::new(format!("metadata.{key}"), problem); 2]);
+            errors.push(FieldError::new(format!("metadata.{key}"), problem));
         }
     }
     errors
@@ -186,7 +187,7 @@ pub(super) fn desired_state_differs(object: &Object, old: &Object, resource: &Re
 }
 
 /// The answer to a dry run. A new object has no resource version yet, a changed one keeps its old one.
-pub(super) fn dry_run_answer(code: u16, object: Object, warnings: Vec<String>) -> Answer {
+pub(super) fn dry_run_answer(code: u16, object: Object, warnings: Warnings) -> Answer {
     Answer::Object {
         code,
         json: object.into_value().to_string().into(),

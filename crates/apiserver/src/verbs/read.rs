@@ -19,6 +19,7 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Entry, Revision},
+    warnings::Warnings,
 };
 
 /// One page of a list, and the token of the next one.
@@ -70,7 +71,7 @@ pub(crate) fn get(store: &ObjectStore, target: &Target, caller: &Caller) -> Resu
     Ok(Answer::Object {
         code: 200,
         json: render_entry(&entry, &target.resource),
-        warnings: Vec::new(),
+        warnings: Warnings::default(),
     })
 }
 
@@ -136,7 +137,7 @@ pub(crate) fn list(
 ) -> Result<Answer, Status> {
     Ok(Answer::List {
         page: page(store, target, options, selector)?,
-        warnings: Vec::new(),
+        warnings: Warnings::default(),
     })
 }
 

@@ -33,6 +33,7 @@ use crate::{
     status::Status,
     storage::{Change, Entry, Expect},
     validation,
+    warnings::Warnings,
 };
 
 impl WriteVerbs {
@@ -58,7 +59,7 @@ impl WriteVerbs {
         target: &Target,
         options: &WriteOptions,
         mut object: Object,
-        warnings: &[String],
+        warnings: &Warnings,
         tries: usize,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
@@ -72,7 +73,7 @@ impl WriteVerbs {
             }
             object.metadata_mut().remove("resourceVersion");
             set_managed_fields_on_create(&self.store, resource, options, &mut object)?;
-            return self.insert(target, options, object, warnings.to_vec());
+            return self.insert(target, options, object, warnings.clone());
         }
         let version = object.meta("resourceVersion").to_owned();
         check_resource_version(&version)?;
@@ -106,7 +107,7 @@ impl WriteVerbs {
                 options,
                 (&entry, &old),
                 (object, &version),
-                warnings.to_vec(),
+                warnings.clone(),
             )? {
                 return Ok(answer);
             }
@@ -207,7 +208,7 @@ impl WriteVerbs {
         options: &WriteOptions,
         (entry, old): (&Entry, &Object),
         (mut object, required): (Object, &str),
-        mut warnings: Vec<String>,
+        mut warnings: Warnings,
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         let (strategy, caller) = (resource.strategy, options.caller.as_deref());
@@ -267,10 +268,9 @@ impl WriteVerbs {
         if target.subresource.is_empty() {
             warnings.extend(self.limitations.warnings(resource, &object, Some(old)));
         }
-        let _allocation = strategy.allocate(self, resource, &mut object, Some(old), options)?;
         object.keep_meta("resourceVersion", old);
-        self.admission
-            .validate(&admitted, [Some(&object), Some(old)], &mut warnings)?;
+        let _allocation =
+            self.allocate_and_validate(&admitted, &mut object, Some(old), options, &mut warnings)?;
         if options.dry_run {
             // A conversion that fails would fail the write.
             let conversion = WriteConversion::of(resource, &object, caller)?;
@@ -288,7 +288,7 @@ impl WriteVerbs {
         entry: &Entry,
         old: &Object,
         mut object: Object,
-        warnings: Vec<String>,
+        warnings: Warnings,
     ) -> Result<Option<Answer>, Status> {
         // Without finalizers the object is removed. The answer shows it as the client wrote it.
         if kinds::can_be_removed(resource, &object) {

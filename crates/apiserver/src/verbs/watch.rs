@@ -56,8 +56,8 @@ pub(crate) struct WatchStream {
     store: Arc<ObjectStore>,
     /// Asked if a webhook converts the objects.
     webhooks: Arc<WebhookClient>,
-    /// What it has converted last, so that it stays in the cache until it is sent.
-    converted: (Vec<Arc<Entry>>, Option<crd::Converted>),
+    /// What it has converted last, so that it stays in the cache until it is sent. Empty while the watch waits for changes.
+    converted: Vec<Arc<Entry>>,
     target: Target,
     selector: Selector,
     view: View,
@@ -167,7 +167,7 @@ impl WatchStream {
             definition: target.resource.crd.as_ref().map(|defined| defined.alive.clone()),
             store,
             webhooks,
-            converted: Default::default(),
+            converted: Vec::new(),
         };
         match (options.version_match, options.send_initial_events) {
             (
@@ -274,6 +274,7 @@ impl WatchStream {
             if !self.backlog.is_empty() {
                 continue;
             }
+            self.converted = Vec::new();
             let bookmark_at = match self.last_bookmark {
                 Some(last) => last.min(self.next_bookmark),
                 None => self.deadline,
@@ -336,14 +337,13 @@ impl WatchStream {
         for entry in entries {
             known.extend(missing.collect(crd::convert_for_read(&self.target.resource, entry))?);
         }
-        let mut converted = None;
         if let Err(status) = missing.finish() {
             let deadline = Instant::now() + CONVERSION_TIMEOUT;
             let entries = status.into_unconverted()?;
             let entries = entries.convert(&self.webhooks, deadline, &self.large_work);
-            converted = Some(entries.await?);
+            known.extend(entries.await?);
         }
-        self.converted = (known, converted);
+        self.converted = known;
         Ok(())
     }
 

@@ -4,7 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::{Call, CallId, budget::ResponseBody};
+use super::{
+    Call, CallId,
+    budget::{ResponseBody, Share},
+};
 use crate::status::Status;
 
 /// An answer of a webhook, as it was received.
@@ -34,7 +37,7 @@ pub(crate) enum CallFailure {
     /// The HTTP client failed, or the response is an error.
     #[error("{0}")]
     Failed(String),
-    /// The server holds too many responses. No failure policy excuses that: a client can cause it.
+    /// The server holds too many reviews and responses for this user. No failure policy excuses that: a client can cause it.
     #[error("the server holds too many responses of webhooks")]
     NoRoom,
 }
@@ -87,6 +90,15 @@ impl Answers {
             was_read: false,
         };
         answers.insert(id, known);
+    }
+
+    /// A share of the budget from which the answers have theirs, without bytes. `None` without answers.
+    pub(crate) fn share(&self) -> Option<Share> {
+        let answers = self.0.lock();
+        let mut bodies = answers
+            .values()
+            .filter_map(|known| known.answer.response.as_ref().ok());
+        bodies.next().map(|body| body.share().another())
     }
 
     /// The size of all answers, in bytes.

@@ -1,7 +1,12 @@
 //! Makes the calls of webhooks, and describes failures like a real server: in the words of Go's HTTP client, and of
 //! client-go for responses that are no success.
 
-use std::{collections::HashMap, io::Read, net::SocketAddr, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    io::Read,
+    net::SocketAddr,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use flate2::read::GzDecoder;
@@ -11,14 +16,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     Answer, Answers, Call, CallFailure, Endpoint,
-    budget::{ResponseBudget, Share},
+    budget::{Share, WebhookBudget},
     connection::{MAX_RESPONSE_BYTES, Pool, Route, joined},
     in_process::InProcessWebhook,
     media_type,
     review::read_document,
     url::Url,
 };
-use crate::{golang, large_work::LargeWork, object_store::ObjectStore, storage::Key};
+use crate::{auth::User, golang, large_work::LargeWork, object_store::ObjectStore, storage::Key};
 
 /// How many calls of one request are made at a time.
 const MAX_CONCURRENT: usize = 64;
@@ -43,7 +48,7 @@ pub(crate) struct WebhookClient {
     /// Where to connect to for a host.
     addresses: HashMap<Box<str>, SocketAddr>,
     pool: Pool,
-    budget: ResponseBudget,
+    budget: WebhookBudget,
 }
 
 impl WebhookClient {
@@ -51,7 +56,7 @@ impl WebhookClient {
         store: Arc<ObjectStore>,
         in_process: HashMap<Box<str>, InProcessWebhook>,
         addresses: HashMap<Box<str>, SocketAddr>,
-        budget: ResponseBudget,
+        budget: WebhookBudget,
     ) -> Self {
         Self {
             store,
@@ -63,7 +68,7 @@ impl WebhookClient {
     }
 
     /// Makes calls, several at a time, and adds the answers in the order in which they arrive. None takes longer than
-    /// `deadline`.
+    /// `deadline`. The reviews count as held by the user until they are answered.
     pub(crate) async fn answer(
         &self,
         calls: Vec<Call>,
@@ -71,10 +76,17 @@ impl WebhookClient {
         answers: &Answers,
         large_work: &LargeWork,
     ) {
+        let mut waiting = self.share(large_work.user());
+        if !waiting.grow(size_of_reviews(&calls)) {
+            for call in calls {
+                answers.add(call.id, self.without_room());
+            }
+            return;
+        }
         let mut responses = stream::iter(calls)
             .map(|call| async move {
-                let answer = self.ask(&call, deadline, large_work).await;
-                (call.id, answer)
+                let id = call.id;
+                (id, self.ask(call, deadline, large_work).await)
             })
             .buffer_unordered(MAX_CONCURRENT);
         while let Some((id, answer)) = responses.next().await {
@@ -83,9 +95,9 @@ impl WebhookClient {
     }
 
     /// Makes one call, which takes no longer than `deadline`.
-    pub(crate) async fn ask(&self, call: &Call, deadline: Instant, large_work: &LargeWork) -> Answer {
+    pub(crate) async fn ask(&self, call: Call, deadline: Instant, large_work: &LargeWork) -> Answer {
         let uid = self.store.environment.review_uid();
-        let mut share = self.share();
+        let mut share = self.share(large_work.user());
         let response = self.call(call, &uid, deadline, large_work, &mut share).await;
         let response = match response {
             Ok(body) => Ok(share.hold(body)),
@@ -99,29 +111,49 @@ impl WebhookClient {
         }
     }
 
-    /// A share of the memory for responses, and for what is made of them.
-    pub(crate) fn share(&self) -> Share {
-        self.budget.share()
+    /// A user's share of the memory for reviews, responses, and what is made of them.
+    pub(crate) fn share(&self, user: &Arc<User>) -> Share {
+        self.budget.share(user)
+    }
+
+    /// The answer to a call that is not made, since the server holds too much.
+    fn without_room(&self) -> Answer {
+        Answer {
+            uid: self.store.environment.review_uid(),
+            response: Err(CallFailure::NoRoom),
+            arrival: 0,
+        }
     }
 
     async fn call(
         &self,
-        call: &Call,
+        call: Call,
         uid: &str,
         deadline: Instant,
         large_work: &LargeWork,
         share: &mut Share,
     ) -> Result<Bytes, CallFailure> {
+        let body = call.body(uid);
+        let mut sent = share.another();
+        if !sent.grow(body.len()) {
+            return Err(CallFailure::NoRoom);
+        }
+        let Call {
+            endpoint,
+            timeout,
+            shows_whole_timeout,
+            ..
+        } = call;
         let left = deadline.saturating_duration_since(Instant::now());
-        let limit = left.min(call.timeout);
+        let limit = left.min(timeout);
+        let shown = if shows_whole_timeout { timeout } else { limit };
         // Rounded up, as the real server does.
-        let seconds = limit.as_secs() + u64::from(limit.subsec_nanos() > 0);
-        let mut url = call.endpoint.url.clone();
+        let seconds = shown.as_secs() + u64::from(shown.subsec_nanos() > 0);
+        let mut url = endpoint.url.clone();
         url.query = format!("timeout={seconds}s");
         let deadline = Instant::now() + limit;
-        let response = self
-            .follow(&call.endpoint, url, call.body(uid), deadline, share)
-            .await?;
+        let response = self.follow(&endpoint, url, body, deadline, share).await?;
+        drop(sent);
         let is_compressed = response.headers().contains_key(header::CONTENT_ENCODING);
         let size = if is_compressed {
             MAX_RESPONSE_BYTES
@@ -241,7 +273,10 @@ impl WebhookClient {
             } else {
                 host
             };
-            (Box::from(name), endpoint.tls_config())
+            (
+                Box::from(name),
+                endpoint.tls_config(self.store.environment.clock()),
+            )
         });
         Ok(Route { address, tls })
     }
@@ -272,6 +307,13 @@ impl WebhookClient {
             joined(&address, port)
         ))
     }
+}
+
+/// The size of reviews. Those about the same object share its bytes.
+fn size_of_reviews(calls: &[Call]) -> usize {
+    let mut counted = HashSet::new();
+    let distinct = calls.iter().filter(|call| counted.insert(call.rest.as_ptr()));
+    distinct.map(|call| call.rest.len()).sum()
 }
 
 /// The request for a URL: with a review, or after most redirects without one.

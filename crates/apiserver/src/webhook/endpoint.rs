@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
+use windlass_clock::Clock;
 
 use super::{ca_bundle::ca_bundle_problem, tls, url::Url};
 
@@ -67,8 +68,8 @@ impl Endpoint {
     }
 
     /// How to connect: made with the first connection.
-    pub(super) fn tls_config(&self) -> Arc<rustls::ClientConfig> {
-        let config = || tls::client_config(&self.ca_bundle);
+    pub(super) fn tls_config(&self, clock: Clock) -> Arc<rustls::ClientConfig> {
+        let config = || tls::client_config(&self.ca_bundle, clock);
         self.tls_config.get_or_init(config).clone()
     }
 }

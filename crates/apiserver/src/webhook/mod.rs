@@ -45,7 +45,7 @@ use std::{
 use bytes::Bytes;
 
 pub(crate) use answers::{Answer, Answers, CallFailure};
-pub(crate) use budget::{ResponseBudget, Share};
+pub(crate) use budget::{Share, WebhookBudget, size_of};
 pub(crate) use ca_bundle::ca_bundle_problem;
 pub(crate) use client::WebhookClient;
 pub(crate) use client_config::client_config_problems;
@@ -60,6 +60,8 @@ pub(crate) struct Call {
     id: CallId,
     endpoint: Arc<Endpoint>,
     timeout: Duration,
+    /// Whether the webhook sees this timeout, even if the request ends earlier.
+    shows_whole_timeout: bool,
     /// The beginning of the review, until the value of `request.uid`.
     head: Box<str>,
     /// The fields of `request` after its `uid`, and what follows them.
@@ -94,9 +96,16 @@ impl Call {
             id: CallId([0, 1].map(|index: usize| HASHERS[index].hash_one(question))),
             endpoint,
             timeout,
+            shows_whole_timeout: false,
             head: head.into(),
             rest,
         }
+    }
+
+    /// The same call, with a webhook that always sees the whole timeout.
+    pub(crate) fn with_whole_timeout(mut self) -> Self {
+        self.shows_whole_timeout = true;
+        self
     }
 
     /// The whole review.

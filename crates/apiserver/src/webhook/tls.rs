@@ -3,12 +3,15 @@
 use std::{
     io,
     sync::{Arc, LazyLock},
+    time::Duration,
 };
 
 use rustls::{
     CertificateError, ClientConfig, Error,
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    time_provider::TimeProvider,
 };
+use windlass_clock::Clock;
 
 use super::verifier::Verifier;
 use crate::environment::rfc3339;
@@ -17,8 +20,20 @@ use crate::environment::rfc3339;
 static SYSTEM_CERTIFICATES: LazyLock<Vec<CertificateDer<'static>>> =
     LazyLock::new(|| rustls_native_certs::load_native_certs().certs);
 
-/// The configuration of a client that trusts this PEM bundle, or the system's certificates if it is empty.
-pub(super) fn client_config(ca_bundle: &[u8]) -> Arc<ClientConfig> {
+/// The time of the server, which may run on a paused clock.
+#[derive(Debug)]
+struct ServerTime(Clock);
+
+impl TimeProvider for ServerTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}
+
+/// The configuration of a client that trusts this PEM bundle, or the system's certificates if it is empty. Certificates have
+/// to be valid at the time of this clock.
+pub(super) fn client_config(ca_bundle: &[u8], clock: Clock) -> Arc<ClientConfig> {
     let bundle = if ca_bundle.is_empty() {
         SYSTEM_CERTIFICATES.clone()
     } else {
@@ -27,7 +42,7 @@ pub(super) fn client_config(ca_bundle: &[u8]) -> Arc<ClientConfig> {
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Verifier::new(bundle, provider.clone());
-    let config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_details(provider, Arc::new(ServerTime(clock)))
         .with_safe_default_protocol_versions()
         .expect("the provider supports TLS 1.2 and 1.3")
         .dangerous()

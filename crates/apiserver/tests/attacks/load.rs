@@ -170,6 +170,113 @@ async fn health_checks_are_answered_during_slow_writes() {
     }
 }
 
+/// Binds a policy about ConfigMaps whose cost grows with the square of their entries. Reading its parameters shows where it is
+/// evaluated.
+async fn bind_expensive_policy(administrator: &mut Client) {
+    let group = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic";
+    let expression = "object.data.all(a, object.data.all(b, a + b != 'x'))";
+    let policy = format!(
+        r#"{{"metadata":{{"name":"p"}},"spec":{{"paramKind":{{"apiVersion":"v1","kind":"ConfigMap"}},
+            "matchConstraints":{{"resourceRules":[{{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}}]}},
+            "validations":[{{"expression":"{expression}"}}]}}}}"#
+    );
+    let binding = r#"{"metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"],
+        "paramRef":{"selector":{"matchLabels":{"p":"p"}},"parameterNotFoundAction":"Allow"}}}"#;
+    let param = r#"{"metadata":{"name":"param","labels":{"p":"p"}},"data":{"k":"v"}}"#;
+    for (path, object) in [
+        (CONFIG_MAPS, param),
+        (&format!("{group}ies"), &*policy),
+        (&format!("{group}ybindings"), binding),
+    ] {
+        let (code, answer) = administrator.call("POST", path, object).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+}
+
+/// Creates a ConfigMap with this many entries.
+async fn create_with_entries(client: &mut Client, name: &str, entries: usize) {
+    let data: Vec<_> = (0..entries).map(|index| format!(r#""k{index}":"v""#)).collect();
+    let map = format!(
+        r#"{{"metadata":{{"name":"{name}"}},"data":{{{}}}}}"#,
+        data.join(",")
+    );
+    let (code, answer) = client.call("POST", CONFIG_MAPS, &map).await;
+    assert_eq!(code, 201, "{answer}");
+}
+
+#[tokio::test]
+async fn first_expensive_evaluation_of_a_policy_runs_where_it_delays_no_other_request() {
+    let runtime = ServerRuntime::new(2);
+    let (served, gate) = runtime.run(serve(Limits::default())).await;
+    bind_expensive_policy(&mut served.administrator().await).await;
+    let mut alice = served.user("alice", None).await;
+    let gate = &gate.0;
+    gate.counts.store(true, Ordering::SeqCst);
+    for (name, entries, is_expensive) in [("cheap", 3, false), ("dear", 300, true), ("more", 300, true)] {
+        create_with_entries(&mut alice, name, entries).await;
+        let scans = gate.scans_off_workers.swap(0, Ordering::SeqCst);
+        assert_eq!(scans > 0, is_expensive, "{name}");
+    }
+    gate.counts.store(false, Ordering::SeqCst);
+}
+
+#[tokio::test]
+async fn expensive_evaluation_ends_where_no_work_is_large() {
+    let mut limits = Limits::default();
+    limits.large_work_bytes = usize::MAX;
+    let runtime = ServerRuntime::new(2);
+    let (served, _gate) = runtime.run(serve(limits)).await;
+    bind_expensive_policy(&mut served.administrator().await).await;
+    create_with_entries(&mut served.user("alice", None).await, "dear", 300).await;
+}
+
+#[tokio::test]
+async fn decision_need_not_read_what_others_have_written_of_roles_policies_and_webhooks() {
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = looks.clone();
+    let storage = HookedStorage::default().on_events(move |table| {
+        if table.ends_with(".rbac.authorization.k8s.io") || table.ends_with(".admissionregistration.k8s.io") {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let server = Server::builder().storage(storage).rbac().build();
+    let alice = server.as_user(User::new("alice", ["system:masters"]));
+    let rules = r#"[{"apiGroups":[""],"resources":["pods"],"verbs":["get"]}]"#;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    for (path, object) in [
+        (format!("{rbac}/clusterroles"), format!(r#"{{"metadata":{{"name":"a"}},"rules":{rules}}}"#)),
+        (format!("{rbac}/namespaces/default/roles"), format!(r#"{{"metadata":{{"name":"a"}},"rules":{rules}}}"#)),
+        (
+            format!("{rbac}/namespaces/default/rolebindings"),
+            r#"{"metadata":{"name":"a"},"roleRef":{"kind":"Role","name":"a"}}"#.to_owned(),
+        ),
+        (
+            format!("{admission}/validatingadmissionpolicies"),
+            r#"{"metadata":{"name":"a"},"spec":{"matchConstraints":{"resourceRules":[
+                {"apiGroups":["x"],"apiVersions":["v1"],"operations":["*"],"resources":["x"]}]},"validations":[{"expression":"true"}]}}"#
+                .to_owned(),
+        ),
+        (
+            format!("{admission}/mutatingwebhookconfigurations"),
+            r#"{"metadata":{"name":"a"},"webhooks":[{"name":"a.b.c","sideEffects":"None","admissionReviewVersions":["v1"],
+                "clientConfig":{"url":"https://127.0.0.1:1"},"rules":[
+                {"apiGroups":["x"],"apiVersions":["v1"],"operations":["*"],"resources":["x"]}]}]}"#
+                .to_owned(),
+        ),
+    ] {
+        let (code, answer) = client::read(client::send(&alice, "POST", &path, None, object).await).await;
+        assert_eq!(code, 201, "{answer}");
+        looks.store(0, Ordering::SeqCst);
+        let (code, _) = client::read(client::send(&alice, "POST", CONFIG_MAPS, None, r#"{"metadata":{"generateName":"x"}}"#).await).await;
+        assert_eq!(code, 201);
+        let bob = server.as_user(User::new("bob", ["system:authenticated"]));
+        let (code, _) = client::read(client::send(&bob, "GET", CONFIG_MAPS, None, "").await).await;
+        assert_eq!(code, 403);
+        assert_eq!(looks.load(Ordering::SeqCst), 0, "after a write to {path}");
+    }
+}
+
 #[tokio::test]
 async fn large_reads_run_where_they_delay_no_other_request() {
     let mut limits = Limits::default();

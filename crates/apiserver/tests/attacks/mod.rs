@@ -9,3 +9,4 @@ mod load;
 mod policies;
 mod socket;
 mod storage;
+mod webhooks;

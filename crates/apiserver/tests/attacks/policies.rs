@@ -1,9 +1,14 @@
 //! Admission policies that try to take the server's time, memory or stack, or to move objects.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use windlass_apiserver::Server;
 
-use crate::client::{read, send};
+use crate::{
+    attacks::storage::HookedStorage,
+    client::{read, send},
+};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -53,6 +58,71 @@ async fn expensive_validation_ends_at_its_cost_limit() {
         why.ends_with("operation cancelled: actual cost limit exceeded"),
         "{why}"
     );
+}
+
+#[tokio::test]
+async fn slow_policy_about_a_service_does_not_delay_other_services() {
+    let (reached, was_reached) = std::sync::mpsc::channel();
+    let (go_on, waits) = std::sync::mpsc::channel::<()>();
+    let waits = std::sync::Mutex::new(waits);
+    // The policy of `slow` reads its parameters while it is evaluated.
+    let storage = HookedStorage::default().on_snapshot(move |table| {
+        if **table == *"configmaps" && reached.send(()).is_ok() {
+            let _ = waits
+                .lock()
+                .expect("no panic")
+                .recv_timeout(Duration::from_secs(30));
+        }
+    });
+    let server = Server::builder().storage(storage).build();
+    let post = async |path: &str, object: Value| {
+        let (code, answer) = read(send(&server, "POST", path, None, object.to_string()).await).await;
+        assert_eq!(code, 201, "{answer}");
+    };
+    post("/api/v1/namespaces", json!({"metadata": {"name": "slow"}})).await;
+    let spec = json!({
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "matchConstraints": {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "slow"}},
+            "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["services"]}],
+        },
+        "validations": [{"expression": "true"}],
+    });
+    let path = format!("{GROUP}/validatingadmissionpolicies");
+    post(&path, json!({"metadata": {"name": "p"}, "spec": spec})).await;
+    let spec = json!({
+        "policyName": "p", "validationActions": ["Deny"],
+        "paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"},
+    });
+    let path = format!("{GROUP}/validatingadmissionpolicybindings");
+    post(&path, json!({"metadata": {"name": "p"}, "spec": spec})).await;
+    let create = |namespace: &'static str| {
+        let server = server.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let service = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}}).to_string();
+            let path = format!("/api/v1/namespaces/{namespace}/services");
+            let create = async { read(send(&server, "POST", &path, None, service).await).await };
+            runtime.expect("a runtime").block_on(create)
+        })
+    };
+    let slow = create("slow");
+    was_reached
+        .recv_timeout(Duration::from_secs(30))
+        .expect("the policy is evaluated");
+    let other = create("default");
+    let since = std::time::Instant::now();
+    while !other.is_finished() && since.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(other.is_finished(), "another service waits for the policy");
+    let (code, other) = other.join().expect("no panic");
+    assert_eq!(code, 201, "{other}");
+    drop(was_reached);
+    drop(go_on);
+    let (code, slow) = slow.join().expect("no panic");
+    assert_eq!(code, 201, "{slow}");
+    assert_ne!(slow["spec"]["clusterIP"], other["spec"]["clusterIP"]);
 }
 
 #[tokio::test]

@@ -11,12 +11,13 @@ use windlass_apiserver::{
 
 type Hook<T> = Box<dyn Fn(&T) + Send + Sync>;
 
-/// Storage in memory, with a function that is called before each snapshot and one before each commit, on the thread that
-/// handles the request. Default: they do nothing.
+/// Storage in memory, with functions that are called before each snapshot, each commit, and each look at a table's events, on
+/// the thread that handles the request. Default: they do nothing.
 pub(super) struct HookedStorage {
     inner: Memory,
     on_snapshot: Hook<TableName>,
     on_commit: Hook<Key>,
+    on_events: Hook<TableName>,
 }
 
 impl Default for HookedStorage {
@@ -25,6 +26,7 @@ impl Default for HookedStorage {
             inner: Memory::default(),
             on_snapshot: Box::new(|_| ()),
             on_commit: Box::new(|_| ()),
+            on_events: Box::new(|_| ()),
         }
     }
 }
@@ -32,6 +34,11 @@ impl Default for HookedStorage {
 impl HookedStorage {
     pub(super) fn on_snapshot(mut self, hook: impl Fn(&TableName) + Send + Sync + 'static) -> Self {
         self.on_snapshot = Box::new(hook);
+        self
+    }
+
+    pub(super) fn on_events(mut self, hook: impl Fn(&TableName) + Send + Sync + 'static) -> Self {
+        self.on_events = Box::new(hook);
         self
     }
 
@@ -87,6 +94,7 @@ impl Storage for HookedStorage {
         after: Revision,
         limit: usize,
     ) -> Result<Vec<Arc<Event>>, Expired> {
+        (self.on_events)(table);
         self.inner.events(table, namespace, after, limit)
     }
 }

@@ -28,7 +28,7 @@ use super::{
     name_in_errors,
     policies::PolicyKind,
     request::Attributes,
-    versions::at_version,
+    versions::WholeObjects,
 };
 use crate::{
     auth::AccessControl,
@@ -56,6 +56,10 @@ struct WebhookIndex(RwLock<Index>);
 
 struct Index {
     table: TableFollower,
+    /// How often something was applied.
+    changes: u64,
+    /// The webhooks with match conditions that were written since [`Webhooks::catch_up`].
+    uncompiled: Vec<Arc<Webhook>>,
     /// By the name of the configuration.
     configurations: BTreeMap<Arc<str>, Vec<Arc<Webhook>>>,
 }
@@ -104,6 +108,31 @@ impl Webhooks {
         }
     }
 
+    /// Applies what was written, and compiles match conditions.
+    pub(super) fn catch_up(&self) {
+        for index in [&self.mutating, &self.validating] {
+            index.is_empty(&self.store);
+            // Outside of the lock.
+            let uncompiled = std::mem::take(&mut index.0.write().uncompiled);
+            for webhook in uncompiled {
+                webhook.programs();
+            }
+        }
+    }
+
+    /// Whether what a webhook matches is like this.
+    pub(super) fn any(&self, is_like: impl Fn(&MatchResources) -> bool) -> bool {
+        [&self.mutating, &self.validating].into_iter().any(|index| {
+            let webhooks = index.webhooks(&self.store);
+            webhooks.iter().any(|webhook| is_like(&webhook.constraints))
+        })
+    }
+
+    /// Counts the changes that were applied.
+    pub(super) fn changes(&self) -> u64 {
+        self.mutating.0.read().changes + self.validating.0.read().changes
+    }
+
     /// Whether there is a mutating webhook.
     pub(super) fn may_mutate(&self) -> bool {
         !self.mutating.is_empty(&self.store)
@@ -119,7 +148,7 @@ impl Webhooks {
         &self,
         webhook: &Arc<Webhook>,
         attributes: &'a Attributes<'_>,
-        objects: [Option<&Object>; 2],
+        (objects, whole): ([Option<&Object>; 2], &WholeObjects<'_>),
     ) -> Result<Option<Matched<'a>>, Status> {
         let Some(resource) = webhook.constraints.match_rules(&self.store, attributes) else {
             return Ok(None);
@@ -134,7 +163,7 @@ impl Webhooks {
             webhook: webhook.clone(),
             resource,
         };
-        match self.evaluate_conditions(&matched, attributes, objects)? {
+        match self.evaluate_conditions(&matched, attributes, whole)? {
             Conditions::Match => Ok(Some(matched)),
             Conditions::Failed(why) if !webhook.ignores_failures => {
                 let name = name_in_errors(attributes, objects[0]);
@@ -148,19 +177,14 @@ impl Webhooks {
         &self,
         matched: &Matched<'_>,
         attributes: &Attributes<'_>,
-        objects: [Option<&Object>; 2],
+        whole: &WholeObjects<'_>,
     ) -> Result<Conditions, Status> {
         let webhook = &matched.webhook;
-        if webhook.match_conditions.as_array().is_none_or(Vec::is_empty) {
+        if !webhook.has_match_conditions() {
             return Ok(Conditions::Match);
         }
-        let at_version = |object: Option<&Object>| {
-            let convert =
-                |object| Ok::<_, Status>(at_version(attributes, matched.resource, object)?.into_value());
-            object.map(convert).transpose()
-        };
-        let [object, old] = objects;
-        let (object, old) = (at_version(object)?, at_version(old)?);
+        let whole = whole.at(attributes, matched.resource)?;
+        let [object, old] = &*whole;
         let programs = webhook.programs();
         let request = attributes.to_request(matched.resource);
         let inputs = Inputs {
@@ -180,6 +204,8 @@ impl WebhookIndex {
     fn new(storage: &dyn Storage, plural: &str) -> Self {
         Self(RwLock::new(Index {
             table: TableFollower::new(storage, &format!("{plural}.admissionregistration.k8s.io")),
+            changes: 0,
+            uncompiled: Vec::new(),
             configurations: BTreeMap::new(),
         }))
     }
@@ -210,6 +236,7 @@ impl WebhookIndex {
 
 impl Index {
     fn catch_up(&mut self, storage: &dyn Storage) {
+        self.changes += 1;
         match self.table.catch_up(storage) {
             TableChanges::Events(written) => {
                 for (entry, exists) in written {
@@ -238,6 +265,8 @@ impl Index {
             .enumerate()
             .map(|(index, webhook)| Arc::new(Webhook::parse(name, index, webhook)))
             .collect();
+        let conditional = webhooks.iter().filter(|webhook| webhook.has_match_conditions());
+        self.uncompiled.extend(conditional.cloned());
         if !webhooks.is_empty() {
             self.configurations.insert(name.clone(), webhooks);
         }
@@ -261,6 +290,12 @@ impl Webhook {
             match_conditions: webhook["matchConditions"].clone(),
             programs: OnceLock::new(),
         }
+    }
+
+    fn has_match_conditions(&self) -> bool {
+        self.match_conditions
+            .as_array()
+            .is_some_and(|conditions| !conditions.is_empty())
     }
 
     fn programs(&self) -> &PolicyPrograms {

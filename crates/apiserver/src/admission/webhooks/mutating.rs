@@ -9,7 +9,7 @@ use crate::{
     admission::{
         mutating::decode,
         request::{self, Attributes},
-        versions::{at_version, convert, is_same},
+        versions::{WholeObjects, at_version, convert, is_same},
     },
     depth,
     fields::Managed,
@@ -18,6 +18,7 @@ use crate::{
     registry::Resource,
     schema::{FieldError, Problem, Source},
     status::Status,
+    warnings::Warnings,
     webhook::{not_an_object, type_mismatch},
 };
 
@@ -47,7 +48,7 @@ impl Webhooks {
         mut object: Option<&mut Object>,
         old: Option<&Object>,
         state: &mut WebhookReinvocation,
-        (is_second, warnings): (bool, &mut Vec<String>),
+        (is_second, warnings): (bool, &mut Warnings),
     ) -> Result<bool, Status> {
         let webhooks = self.mutating.webhooks(&self.store);
         if is_second && state.last_output.as_ref() != object.as_deref() {
@@ -56,14 +57,16 @@ impl Webhooks {
         let round = if is_second { "mutate again" } else { "mutate" };
         let mut has_changed = false;
         for webhook in &webhooks {
-            let Some(matched) = self.match_one(webhook, attributes, [object.as_deref(), old])? else {
+            let objects = [object.as_deref(), old];
+            let whole = WholeObjects::new(objects);
+            let Some(matched) = self.match_one(webhook, attributes, (objects, &whole))? else {
                 continue;
             };
             // One that did not match in the first pass is not asked in the second.
             if is_second && !state.reinvoke.contains(&webhook.id) {
                 continue;
             }
-            let call = review::call(&matched, attributes, [object.as_deref(), old], round)?;
+            let call = review::call(&matched, review::fields(&matched, attributes, objects)?, round);
             let answer = attributes.caller.answers.get(call)?;
             let patched = match review::patch_of(&matched, &answer, true, warnings) {
                 Ok(Some(patch)) => apply(&matched, attributes, object.as_deref(), &patch, warnings),
@@ -100,7 +103,7 @@ fn apply(
     attributes: &Attributes<'_>,
     object: Option<&Object>,
     patch: &review::Patch,
-    warnings: &mut Vec<String>,
+    warnings: &mut Warnings,
 ) -> Result<Option<Object>, HookError> {
     let operations = decode_webhook_patch(&patch.json)
         .map_err(|why| HookError::Call(format!("received undecodable patch in webhook response: {why}")))?;
@@ -264,7 +267,7 @@ fn drop_malformed_metadata(tree: &mut Json) {
 }
 
 /// Keeps the managed fields that a webhook has left, if they are valid, and otherwise restores them.
-fn restore_managed_fields(patched: &mut Object, before: &Object, warnings: &mut Vec<String>) {
+fn restore_managed_fields(patched: &mut Object, before: &Object, warnings: &mut Warnings) {
     let ManagedFields::Submitted(submitted) = patched.managed_fields() else {
         return;
     };
@@ -273,7 +276,7 @@ fn restore_managed_fields(patched: &mut Object, before: &Object, warnings: &mut 
         Ok(entries) if entries.as_array().is_none_or(Vec::is_empty) => ManagedFields::None,
         Ok(entries) => ManagedFields::from_stored(entries.to_string()),
         Err(why) => {
-            warnings.push(format!(
+            warnings.push(&format!(
                 ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
                  mutating admission controller; please fix your requests: {why}"
             ));

@@ -1,6 +1,7 @@
 //! `AdmissionReview`: the question to a webhook, and its answer, which is not trusted.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::{HookError, Matched};
@@ -11,16 +12,27 @@ use crate::{
     },
     object::Object,
     status::Status,
+    warnings::Warnings,
     webhook::{Answer, Call, CallFailure, ReviewType, type_mismatch},
 };
 
-/// The question about a request. `round` is that of the mutating stage.
-pub(super) fn call(
+/// The question about a request, with these fields. `round` is that of the mutating stage.
+pub(super) fn call(matched: &Matched<'_>, fields: Bytes, round: &str) -> Call {
+    let webhook = &matched.webhook;
+    Call::new(
+        (webhook.endpoint.clone(), webhook.timeout),
+        &format!("{round}/{}", webhook.id),
+        webhook.review_type.head(),
+        fields,
+    )
+}
+
+/// The fields of a review after its uid, for the version as which the request matched.
+pub(super) fn fields(
     matched: &Matched<'_>,
     attributes: &Attributes<'_>,
     objects: [Option<&Object>; 2],
-    round: &str,
-) -> Result<Call, Status> {
+) -> Result<Bytes, Status> {
     let request = attributes.to_request(matched.resource).to_string();
     let mut rest = request.as_bytes()[1..request.len() - 1].to_vec();
     for (key, object) in ["object", "oldObject"].into_iter().zip(objects) {
@@ -38,13 +50,7 @@ pub(super) fn call(
         }
     }
     rest.extend_from_slice(b"}}");
-    let webhook = &matched.webhook;
-    Ok(Call::new(
-        (webhook.endpoint.clone(), webhook.timeout),
-        &format!("{round}/{}", webhook.id),
-        webhook.review_type.head(),
-        rest.into(),
-    ))
+    Ok(rest.into())
 }
 
 /// Reads the answer of a webhook: its patch, if it has one. An error if the call failed or the request is denied;
@@ -53,7 +59,7 @@ pub(super) fn patch_of(
     matched: &Matched<'_>,
     answer: &Answer,
     is_mutating: bool,
-    warnings: &mut Vec<String>,
+    warnings: &mut Warnings,
 ) -> Result<Option<Patch>, HookError> {
     let webhook = &matched.webhook;
     let body = answer.response.as_ref().map_err(|failure| match failure {
@@ -74,9 +80,7 @@ pub(super) fn patch_of(
             "audit annotation of a webhook"
         );
     }
-    // Those with control characters are no headers.
-    let is_header = |warning: &String| !warning.chars().any(char::is_control);
-    warnings.extend(response.warnings.into_iter().filter(is_header));
+    warnings.extend(&*response.warnings);
     if !response.allowed {
         return Err(HookError::Status(Status::denied_by_webhook(
             &webhook.name,
@@ -105,7 +109,7 @@ struct Response {
     patch: Option<Vec<u8>>,
     has_patch_type: bool,
     patch_type: String,
-    warnings: Vec<String>,
+    warnings: Warnings,
     audit_annotations: Vec<(String, String)>,
 }
 
@@ -149,8 +153,10 @@ fn decode(review: &Value) -> Result<Option<Response>, String> {
             ("warnings", Value::Array(warnings)) => {
                 for warning in warnings {
                     match warning {
-                        Value::String(text) => decoded.warnings.push(text.clone()),
-                        Value::Null => decoded.warnings.push(String::new()),
+                        // Those with control characters are no headers.
+                        Value::String(text) if text.chars().any(char::is_control) => {}
+                        Value::String(text) => decoded.warnings.push(text),
+                        Value::Null => {}
                         other => return Err(mismatch(other, ".warnings", "string")),
                     }
                 }
@@ -256,6 +262,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn few_of_many_warnings_are_kept() {
+        let texts: Vec<_> = (0..50_000).map(|index| format!("warning {index}")).collect();
+        for texts in [json!(texts), json!(vec![""; 50_000]), json!(vec!["a\nb"; 50_000])] {
+            let review = json!({"response": {"uid": "u", "allowed": true, "warnings": texts}});
+            let response = decode(&review).unwrap().unwrap();
+            assert!(response.warnings.len() < 1_000, "{}", response.warnings.len());
+        }
+    }
 
     #[test]
     fn bytes_are_base64_or_numbers() {

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::{Matched, Webhooks, review};
 use crate::{
-    admission::request::Attributes,
+    admission::{request::Attributes, versions::WholeObjects},
     object::Object,
+    registry::Resource,
     status::Status,
+    warnings::Warnings,
     webhook::{Answer, Call},
 };
 
@@ -15,15 +19,28 @@ impl Webhooks {
     pub(in crate::admission) fn validate(
         &self,
         attributes: &Attributes<'_>,
-        objects: [Option<&Object>; 2],
-        warnings: &mut Vec<String>,
+        (objects, whole): ([Option<&Object>; 2], &WholeObjects<'_>),
+        warnings: &mut Warnings,
     ) -> Result<(), Status> {
         let mut calls: Vec<(Matched<'_>, Call)> = Vec::new();
+        // Webhooks that see the same version share the bytes of their reviews.
+        let mut encoded: Vec<(&Arc<Resource>, Bytes)> = Vec::new();
         for webhook in self.validating.webhooks(&self.store) {
-            if let Some(matched) = self.match_one(&webhook, attributes, objects)? {
-                let call = review::call(&matched, attributes, objects, "validate")?;
-                calls.push((matched, call));
-            }
+            let Some(matched) = self.match_one(&webhook, attributes, (objects, whole))? else {
+                continue;
+            };
+            let resource = matched.resource;
+            let known = encoded.iter().find(|(known, _)| Arc::ptr_eq(known, resource));
+            let fields = match known {
+                Some((_, fields)) => fields.clone(),
+                None => {
+                    let fields = review::fields(&matched, attributes, objects)?;
+                    encoded.push((resource, fields.clone()));
+                    fields
+                }
+            };
+            let call = review::call(&matched, fields, "validate");
+            calls.push((matched, call));
         }
         let answers = &attributes.caller.answers;
         let (mut known, mut missing): (Vec<(Matched<'_>, Arc<Answer>)>, Vec<Call>) = (Vec::new(), Vec::new());

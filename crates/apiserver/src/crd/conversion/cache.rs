@@ -1,29 +1,26 @@
 //! Stored objects that a webhook has converted, so that it is not asked about the same object again.
 //!
 //! ```text
-//!   by_source: key, revision, version ─► weak: what is still in use, by the cache or by a request or watch
-//!   recent:    the entries that were added last ─► strong, at most MAX_BYTES
+//!   by_source: key, revision, version ─► weak: what is still in use, or was converted recently
 //!   asked:     key, revision, version ─► a reader asks the webhook about it now, and others wait for that
 //! ```
 //!
 //! An object at a revision never changes, and neither does its conversion while the CRD stays the same: the cache ends with
-//! the definition. What a running request or watch has converted stays until it ends, since it holds the entries.
+//! the definition. What a running request or watch has converted stays until it ends, since it holds the entries; the
+//! [`WebhookBudget`](crate::webhook::WebhookBudget) keeps the recent ones of all CRDs, and counts all of them.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet},
     sync::{Arc, Weak},
 };
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::storage::{Entry, Key, Revision};
-
-/// How many bytes are kept of the objects of a CRD, beside those that are in use.
-const MAX_BYTES: usize = 32 * 1024 * 1024;
-
-/// What an entry takes beside its object.
-const ENTRY_BYTES: usize = 256;
+use crate::{
+    status::Status,
+    storage::{Entry, Key, Revision},
+};
 
 /// The smallest number of entries from which those that are gone are removed.
 const MIN_SWEEP: usize = 1024;
@@ -37,25 +34,50 @@ pub(super) struct ConvertedEntries(Mutex<Entries>);
 #[derive(Debug, Default)]
 struct Entries {
     by_source: HashMap<Source, Weak<Entry>>,
-    recent: VecDeque<Arc<Entry>>,
-    recent_bytes: usize,
     /// The number of entries at which those that are gone are removed, so that sweeping costs no more than adding.
     sweep_at: usize,
-    asked: HashMap<Source, watch::Receiver<()>>,
+    asked: HashMap<Source, Asked>,
+}
+
+/// Receives why the webhook failed. Closed when the reader who asks has an answer, or has given up.
+type Asked = watch::Receiver<Option<Arc<Failure>>>;
+
+/// Why a webhook did not convert some entries.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) status: Status,
+    /// What it was asked about: each of them may be the reason.
+    entries: Vec<Arc<Entry>>,
+}
+
+impl Failure {
+    pub(super) fn new(status: Status, entries: &[Arc<Entry>]) -> Self {
+        Self {
+            status,
+            entries: entries.to_vec(),
+        }
+    }
+
+    /// Whether the webhook fails for a reader of these entries too.
+    pub(super) fn applies_to(&self, entries: &[Arc<Entry>]) -> bool {
+        let wanted: HashSet<_> = entries.iter().map(|entry| (&entry.key, entry.revision)).collect();
+        let mut asked = self.entries.iter();
+        asked.all(|entry| wanted.contains(&(&entry.key, entry.revision)))
+    }
 }
 
 /// What a reader asks about now. Dropping it lets those go on who wait for it.
 pub(super) struct Question<'a> {
     cache: &'a ConvertedEntries,
     sources: Vec<Source>,
-    _asking: watch::Sender<()>,
+    asking: watch::Sender<Option<Arc<Failure>>>,
 }
 
 /// What to do about an entry that a reader needs.
 pub(super) enum Known {
     Converted(Arc<Entry>),
     /// Another reader asks about it.
-    Asked(watch::Receiver<()>),
+    Asked(Asked),
     Unknown,
 }
 
@@ -72,7 +94,7 @@ impl ConvertedEntries {
         entries: &'a [Arc<Entry>],
         version: &str,
     ) -> (Vec<(&'a Arc<Entry>, Known)>, Question<'_>) {
-        let (asking, is_asked) = watch::channel(());
+        let (asking, is_asked) = watch::channel(None);
         let mut cache = self.0.lock();
         let mut sources = Vec::new();
         let mut look_up = |entry: &'a Arc<Entry>| {
@@ -91,7 +113,7 @@ impl ConvertedEntries {
         let question = Question {
             cache: self,
             sources,
-            _asking: asking,
+            asking,
         };
         (known, question)
     }
@@ -101,17 +123,17 @@ impl ConvertedEntries {
         let mut cache = self.0.lock();
         let source = source_of(converted, version);
         cache.by_source.insert(source, Arc::downgrade(converted));
-        cache.recent_bytes += size_of(converted);
-        cache.recent.push_back(converted.clone());
-        while cache.recent_bytes > MAX_BYTES
-            && let Some(oldest) = cache.recent.pop_front()
-        {
-            cache.recent_bytes -= size_of(&oldest);
-        }
         if cache.by_source.len() > cache.sweep_at.max(MIN_SWEEP) {
             cache.by_source.retain(|_, entry| entry.strong_count() > 0);
             cache.sweep_at = cache.by_source.len() * 2;
         }
+    }
+}
+
+impl Question<'_> {
+    /// Ends the question with the failure of the webhook, for those who wait: each of them would ask a webhook that fails.
+    pub(super) fn fail(self, why: Failure) {
+        self.asking.send_replace(Some(Arc::new(why)));
     }
 }
 
@@ -126,10 +148,6 @@ impl Drop for Question<'_> {
 
 fn source_of(entry: &Entry, version: &str) -> Source {
     (entry.key.clone(), entry.revision, version.into())
-}
-
-pub(super) fn size_of(entry: &Entry) -> usize {
-    entry.object.json().len() + ENTRY_BYTES
 }
 
 #[cfg(test)]
@@ -150,18 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn entries_stay_while_they_are_used_or_recent() {
+    fn entries_stay_while_they_are_used() {
         let cache = ConvertedEntries::default();
-        let used = entry(1, 1024 * 1024);
+        let used = entry(1, 10);
         cache.add("v1", &used);
-        for revision in 2..100 {
-            cache.add("v1", &entry(revision, 1024 * 1024));
-        }
-        assert!(cache.0.lock().recent_bytes <= MAX_BYTES);
+        cache.add("v1", &entry(2, 10));
         assert!(cache.get(&used, "v1").is_some());
         assert!(cache.get(&used, "v2").is_none());
-        assert!(cache.get(&entry(2, 1), "v1").is_none(), "the oldest");
-        assert!(cache.get(&entry(99, 1), "v1").is_some());
+        assert!(cache.get(&entry(2, 10), "v1").is_none());
         let source = entry(1, 1);
         drop(used);
         assert!(cache.get(&source, "v1").is_none());
@@ -171,7 +185,7 @@ mod tests {
     fn entries_that_are_gone_are_forgotten() {
         let cache = ConvertedEntries::default();
         for revision in 0..20_000 {
-            cache.add("v1", &entry(revision, 64 * 1024));
+            cache.add("v1", &entry(revision, 10));
         }
         assert!(cache.0.lock().by_source.len() <= 3 * MIN_SWEEP);
     }

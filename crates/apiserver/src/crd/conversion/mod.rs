@@ -25,7 +25,10 @@ use std::{
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
-use self::{cache::Known, webhook::ConversionWebhook};
+use self::{
+    cache::{Failure, Known},
+    webhook::ConversionWebhook,
+};
 use super::{
     definition::selectable_fields,
     embedded::{OnMalformed, coerce_embedded},
@@ -42,7 +45,7 @@ use crate::{
     schema::{Patterns, Schema, SchemaView, drop_nulls, fill_defaults, prune_object},
     status::Status,
     storage::{Entry, Key, Revision},
-    webhook::{Answers, Share, WebhookClient},
+    webhook::{Answers, Share, WebhookClient, size_of},
 };
 
 /// Converts the objects of a CRD.
@@ -60,13 +63,15 @@ struct VersionSchema {
     schema: Schema,
     selectable_fields: Vec<SelectableField>,
     schema_hash: u64,
+    /// The place in `spec.versions`.
+    place: usize,
 }
 
 impl Conversion {
     pub(super) fn from_crd(crd: &Object) -> Result<Self, String> {
         let mut patterns = Patterns::default();
         let webhook = ConversionWebhook::parse(&spec(crd)["conversion"]);
-        let mut version_schema = |version: &Value| -> Result<VersionSchema, String> {
+        let mut version_schema = |(place, version): (usize, &Value)| -> Result<VersionSchema, String> {
             let document = &version["schema"]["openAPIV3Schema"];
             let selectable_fields = selectable_fields(spec(crd), version);
             let mut hasher = DefaultHasher::new();
@@ -80,6 +85,7 @@ impl Conversion {
                 selectable_fields,
                 // Zero means that the schema is unknown.
                 schema_hash: hasher.finish().max(1),
+                place,
             })
         };
         Ok(Self {
@@ -87,7 +93,10 @@ impl Conversion {
             storage_version: text(&super::storage_version(crd)).into(),
             by_version: versions(crd)
                 .iter()
-                .map(|version| Ok((text(&version["name"]).into(), version_schema(version)?)))
+                .enumerate()
+                .map(|(place, version)| {
+                    Ok((text(&version["name"]).into(), version_schema((place, version))?))
+                })
                 .collect::<Result<_, String>>()?,
             webhook,
         })
@@ -100,6 +109,11 @@ impl Conversion {
     /// The schema of a version such as `example.com/v1`, served or not. `None` if the CRD has no such version.
     pub(crate) fn schema(&self, api_version: &str) -> Option<&Schema> {
         self.version_schema(api_version).map(|version| &version.schema)
+    }
+
+    /// The place of a version such as `v1` in `spec.versions`.
+    pub(crate) fn place_of(&self, version: &str) -> Option<usize> {
+        self.by_version.get(version).map(|version| version.place)
     }
 
     /// The schema of a version such as `v1`.
@@ -220,29 +234,6 @@ fn stored_api_version(entry: &Entry) -> &str {
 const MAX_BATCH: usize = 200;
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
-/// Entries that a webhook has converted, for a request or a watch. They count as long as this lives.
-pub(crate) struct Converted {
-    entries: Vec<Arc<Entry>>,
-    share: Share,
-}
-
-impl Converted {
-    fn new(client: &WebhookClient) -> Self {
-        Self {
-            entries: Vec::new(),
-            share: client.share(),
-        }
-    }
-
-    fn add(&mut self, entry: Arc<Entry>) -> Result<(), Status> {
-        if !self.share.grow(cache::size_of(&entry)) {
-            return Err(Status::too_many_responses());
-        }
-        self.entries.push(entry);
-        Ok(())
-    }
-}
-
 /// Entries that a webhook has to convert to a version first.
 #[derive(Clone, Debug)]
 pub(crate) struct Unconverted {
@@ -264,62 +255,92 @@ impl Unconverted {
     }
 
     /// Asks the webhook. The entries stay in its cache at least as long as the result. What another reader asks about
-    /// now is not asked twice, unless that fails.
+    /// now is not asked twice, unless that reader gives up.
     pub(crate) async fn convert(
         &self,
         client: &WebhookClient,
         deadline: Instant,
         large_work: &LargeWork,
-    ) -> Result<Converted, Status> {
+    ) -> Result<Vec<Arc<Entry>>, Status> {
+        let mut converted = Vec::with_capacity(self.entries.len());
+        for entries in self.entries.chunks(MAX_BATCH) {
+            let mut missing = entries.to_vec();
+            while !missing.is_empty() {
+                let left = self.convert_chunk(&missing, &mut converted, (client, deadline, large_work));
+                missing = left.await?;
+                if !missing.is_empty() && Instant::now() >= deadline {
+                    return Err(Status::timeout());
+                }
+            }
+        }
+        Ok(converted)
+    }
+
+    /// Asks about those of these entries about which no other reader asks now, then waits for the others. Returns those that
+    /// are still not converted.
+    async fn convert_chunk(
+        &self,
+        entries: &[Arc<Entry>],
+        converted: &mut Vec<Arc<Entry>>,
+        (client, deadline, large_work): (&WebhookClient, Instant, &LargeWork),
+    ) -> Result<Vec<Arc<Entry>>, Status> {
         let Some(webhook) = &self.conversion.webhook else {
             return Err(Status::internal("the resource has no conversion webhook"));
         };
-        let mut converted = Converted::new(client);
         let mut others = Vec::new();
         {
-            let (known, _question) = webhook.converted.ask(&self.entries, &self.version);
+            let (known, question) = webhook.converted.ask(entries, &self.version);
             let mut unknown = Vec::new();
             for (entry, known) in known {
                 match known {
-                    Known::Converted(entry) => converted.add(entry)?,
+                    Known::Converted(entry) => converted.push(entry),
                     Known::Asked(asked) => others.push((entry.clone(), asked)),
                     Known::Unknown => unknown.push(entry.clone()),
                 }
             }
-            self.convert_all(&unknown, &mut converted, (client, deadline, large_work))
-                .await?;
+            let asked = self.convert_all(&unknown, converted, (client, deadline, large_work));
+            if let Err(failure) = asked.await {
+                let status = failure.status.clone();
+                // At the deadline, it is the request that ended, not the webhook that failed.
+                if status.is_failed_conversion() && Instant::now() < deadline {
+                    question.fail(failure);
+                }
+                return Err(status);
+            }
         }
         let mut missing = Vec::new();
         for (entry, mut asked) in others {
-            // It ends with an error when the question is dropped.
-            let _ = timeout_at(deadline, asked.changed()).await;
+            // Closed when the question has ended.
+            if let Ok(Ok(())) = timeout_at(deadline, asked.changed()).await
+                && let Some(failure) = &*asked.borrow()
+                && failure.applies_to(entries)
+            {
+                return Err(failure.status.clone());
+            }
             match webhook.converted.get(&entry, &self.version) {
-                Some(entry) => converted.add(entry)?,
+                Some(entry) => converted.push(entry),
                 None => missing.push(entry),
             }
         }
-        self.convert_all(&missing, &mut converted, (client, deadline, large_work))
-            .await?;
-        Ok(converted)
+        Ok(missing)
     }
 
     async fn convert_all(
         &self,
         mut rest: &[Arc<Entry>],
-        converted: &mut Converted,
+        converted: &mut Vec<Arc<Entry>>,
         (client, deadline, large_work): (&WebhookClient, Instant, &LargeWork),
-    ) -> Result<(), Status> {
+    ) -> Result<(), Failure> {
         while !rest.is_empty() {
             let mut bytes = 0;
-            let fitting = rest.iter().take(MAX_BATCH).take_while(|entry| {
+            let fitting = rest.iter().take_while(|entry| {
                 bytes += entry.object.json().len();
                 bytes <= MAX_BATCH_BYTES
             });
             let (batch, later) = rest.split_at(fitting.count().max(1));
             rest = later;
-            for entry in self.convert_batch(client, batch, deadline, large_work).await? {
-                converted.add(entry)?;
-            }
+            let answered = self.convert_batch(client, batch, deadline, large_work).await;
+            converted.extend(answered.map_err(|status| Failure::new(status, batch))?);
         }
         Ok(())
     }
@@ -355,15 +376,19 @@ impl Unconverted {
             Ok::<_, Status>((call, (!depth::has_large_stack()).then_some(objects)))
         };
         let (call, mut decoded) = large_work.run(size, || depth::run(is_deep, ask)).await?;
-        let answer = client.ask(&call, deadline, large_work).await;
+        let answer = client.ask(call, deadline, large_work).await;
         let read = || {
             let objects = decoded.take().map_or_else(decode_all, Ok)?;
             let converted = webhook.read(&answer, objects, &wanted)?;
             let pairs = converted.into_iter().zip(entries);
             let entries = pairs.map(|(object, entry)| {
-                version_schema.entry(webhook, &self.version, object, (&entry.key, entry.revision))
+                let place = (&entry.key, entry.revision);
+                let share = Some(client.share(large_work.user()));
+                version_schema.entry(webhook, &self.version, object, place, share)
             });
-            Ok(entries.collect())
+            entries
+                .map(|entry| entry.map_err(|_| Status::too_many_responses()))
+                .collect()
         };
         let size = size + answer.size();
         large_work.run(size, || depth::run(is_deep, read)).await
@@ -371,23 +396,47 @@ impl Unconverted {
 }
 
 impl VersionSchema {
-    /// The entry of an object that a webhook has converted to this version, which is then in the cache.
+    /// The hash of the schema, if an object has the form that it has when it is read. One that was written in another version may
+    /// lack defaults of this one, which are applied whenever it is read: then 0.
+    fn hash_if_complete(&self, object: &Object) -> u64 {
+        let mut read = object.clone();
+        coerce(self.schema.view(), &mut read);
+        fill_defaults(self.schema.view(), read.fields_mut());
+        if read.tree() == object.tree() {
+            self.schema_hash
+        } else {
+            0
+        }
+    }
+
+    /// The entry of an object that a webhook has converted to this version, which is then in the cache, and counts as held by a
+    /// user as long as it exists. An error with the entry if there is no room for it: it is not in the cache then.
     fn entry(
         &self,
         webhook: &ConversionWebhook,
         version: &str,
         mut object: Object,
         (key, revision): (&Key, Revision),
-    ) -> Arc<Entry> {
+        share: Option<Share>,
+    ) -> Result<Arc<Entry>, Arc<Entry>> {
         coerce(self.schema.view(), &mut object);
         let object = object.encode(revision, &self.selectable_fields);
-        let entry = Arc::new(Entry {
+        let mut entry = Entry {
             key: key.clone(),
             revision,
             object: object.with_schema_hash(self.schema_hash),
-        });
+        };
+        let size = size_of(&entry);
+        let counted = share.and_then(|mut share| share.grow(size).then_some(share));
+        let Some(share) = counted else {
+            return Err(Arc::new(entry));
+        };
+        let budget = share.budget().clone();
+        entry.object = entry.object.with_permit(share.into_permit());
+        let entry = Arc::new(entry);
         webhook.converted.add(version, &entry);
-        entry
+        budget.keep(&entry);
+        Ok(entry)
     }
 }
 
@@ -431,7 +480,12 @@ pub(crate) enum WriteConversion {
     /// The object has the form in which it is stored: the server's own writes ask no webhook.
     Stored,
     /// A webhook has converted them.
-    Converted { stored: Box<Object>, shown: Box<Object> },
+    Converted {
+        stored: Box<Object>,
+        shown: Box<Object>,
+        /// What the writer's request holds of the budget for webhooks, without bytes.
+        share: Option<Share>,
+    },
 }
 
 impl WriteConversion {
@@ -490,12 +544,17 @@ impl WriteConversion {
         Ok(Self::Converted {
             stored: stored.into(),
             shown: shown.into(),
+            share: caller.answers.share(),
         })
     }
 }
 
 /// The entry that the writer of a converted object gets.
-pub(crate) fn written_entry(resource: &Resource, shown: Object, entry: &Arc<Entry>) -> Arc<Entry> {
+pub(crate) fn written_entry(
+    resource: &Resource,
+    (shown, share): (Object, Option<Share>),
+    entry: &Arc<Entry>,
+) -> Arc<Entry> {
     let conversion = resource.crd.as_ref().map(|defined| &defined.conversion);
     let parts = conversion.and_then(|conversion| {
         Some((
@@ -503,12 +562,13 @@ pub(crate) fn written_entry(resource: &Resource, shown: Object, entry: &Arc<Entr
             conversion.by_version.get(&resource.version)?,
         ))
     });
-    match parts {
-        Some((webhook, version_schema)) => {
-            version_schema.entry(webhook, &resource.version, shown, (&entry.key, entry.revision))
-        }
-        None => entry.clone(),
-    }
+    let Some((webhook, version_schema)) = parts else {
+        return entry.clone();
+    };
+    let place = (&entry.key, entry.revision);
+    let written = version_schema.entry(webhook, &resource.version, shown, place, share);
+    // Its writer gets it, also if it is not kept.
+    written.unwrap_or_else(|uncounted| uncounted)
 }
 
 fn convert_entry(
@@ -537,13 +597,15 @@ fn convert_entry(
     })
 }
 
-/// The selectable fields of an object that stays in the version in which it is stored.
-pub(crate) fn stored_fields<'a>(resource: &'a Resource, object: &Object) -> &'a [SelectableField] {
+/// The selectable fields of an object that stays in the version in which it is stored, and the hash of its schema. It is 0 if the
+/// object has to be pruned or defaulted when it is read.
+pub(crate) fn stored_form<'a>(resource: &'a Resource, object: &Object) -> (&'a [SelectableField], u64) {
     let conversion = resource.crd.as_ref().map(|defined| &defined.conversion);
     let version_schema =
         conversion.and_then(|conversion| conversion.version_schema(&object.text_at("apiVersion")));
-    version_schema.map_or(&resource.selectable_fields, |version_schema| {
-        &version_schema.selectable_fields
+    version_schema.map_or((&resource.selectable_fields, 0), |version_schema| {
+        let hash = version_schema.hash_if_complete(object);
+        (&version_schema.selectable_fields, hash)
     })
 }
 
@@ -559,7 +621,6 @@ pub(crate) fn convert_to_stored<'a>(
         object,
         &group_version(&conversion.group, &conversion.storage_version),
     );
-    // An object written in another version lacks this version's defaults; they are applied when it is read.
     let same = conversion
         .by_version
         .get(&resource.version)
@@ -567,10 +628,12 @@ pub(crate) fn convert_to_stored<'a>(
     if !same {
         coerce(version_schema.schema.view(), object);
     }
-    Some((
-        &version_schema.selectable_fields,
-        if same { version_schema.schema_hash } else { 0 },
-    ))
+    let hash = if same {
+        version_schema.schema_hash
+    } else {
+        version_schema.hash_if_complete(object)
+    };
+    Some((&version_schema.selectable_fields, hash))
 }
 
 fn set_version(object: &mut Object, version: &str) {

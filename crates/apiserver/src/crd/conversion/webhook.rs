@@ -62,6 +62,7 @@ impl ConversionWebhook {
             self.review_type.head(),
             rest.into(),
         )
+        .with_whole_timeout()
     }
 
     /// Converts one object with the answers that a request has.

@@ -236,17 +236,41 @@ impl ServiceAllocator {
         let mut random = options
             .environment(&self.store.environment)
             .random(Purpose::Allocation);
-        allocate_for(object, &mut allocations, &mut |below| random.usize(..below))
+        allocate_for(object, &mut allocations, &mut Choice::new(random.u64(..)))
             .map_err(|errors| Status::invalid(&resource.group, &resource.kind, object.name(), &errors))?;
         Ok(Some(guard))
     }
 }
 
-/// Allocates a service's missing addresses and ports. `random_below` returns a random number below its argument.
+/// Chooses at random what a service gets. The verb that writes it may run again, while other services come and go: a choice
+/// changes only if what was chosen is no longer free, so that webhooks need not be asked again.
+struct Choice {
+    seed: u64,
+    /// How many choices were made.
+    made: u64,
+}
+
+impl Choice {
+    fn new(seed: u64) -> Self {
+        Self { seed, made: 0 }
+    }
+
+    /// One of these numbers; `None` if there are none.
+    fn of<T: Copy + Into<u64>>(&mut self, free: &[T]) -> Option<T> {
+        self.made += 1;
+        let place = |candidate: T| {
+            let salt = (self.made << 32) | candidate.into();
+            fastrand::Rng::with_seed(self.seed ^ salt).u64(..)
+        };
+        free.iter().copied().min_by_key(|candidate| place(*candidate))
+    }
+}
+
+/// Allocates a service's missing addresses and ports.
 fn allocate_for(
     service: &mut Object,
     allocations: &mut Allocations,
-    random_below: &mut dyn FnMut(usize) -> usize,
+    choice: &mut Choice,
 ) -> Result<(), Vec<FieldError>> {
     let Some(spec) = service
         .fields_mut()
@@ -260,15 +284,15 @@ fn allocate_for(
         return Ok(());
     }
     set_ip_families(spec);
-    allocate_address(spec, allocations, random_below)?;
+    allocate_address(spec, allocations, choice)?;
     let wants_ports =
         kind == "NodePort" || (kind == "LoadBalancer" && spec["allocateLoadBalancerNodePorts"] != false);
-    allocate_ports(spec, wants_ports, allocations, random_below)?;
+    allocate_ports(spec, wants_ports, allocations, choice)?;
     if kind == "LoadBalancer"
         && spec["externalTrafficPolicy"] == "Local"
         && spec["healthCheckNodePort"].is_null()
     {
-        spec["healthCheckNodePort"] = free_port("TCP", allocations, random_below).into();
+        spec["healthCheckNodePort"] = free_port("TCP", allocations, choice).into();
     }
     Ok(())
 }
@@ -297,25 +321,22 @@ fn set_ip_families(spec: &mut Value) {
 fn allocate_address(
     spec: &mut Value,
     allocations: &mut Allocations,
-    random_below: &mut dyn FnMut(usize) -> usize,
+    choice: &mut Choice,
 ) -> Result<(), Vec<FieldError>> {
     let requested = spec["clusterIP"].as_str().unwrap_or_default().to_owned();
     if requested.is_empty() && allocations.dry_run {
         spec["clusterIP"] = "10.0.0.0".into();
     } else if requested.is_empty() {
-        let free = |range: Range<u8>| -> Vec<String> {
-            let all = range.map(|last| Ipv4Addr::new(10, 0, 0, last).to_string());
-            all.filter(|address| !allocations.addresses.contains(address))
-                .collect()
+        let address_of = |last: u8| Ipv4Addr::new(10, 0, 0, last).to_string();
+        let mut choose = |range: Range<u8>| {
+            let is_free = |last: &u8| !allocations.addresses.contains(&address_of(*last));
+            choice.of(&range.filter(is_free).collect::<Vec<_>>())
         };
-        let free = [free(DYNAMIC_RANGE), free(STATIC_RANGE)]
-            .into_iter()
-            .find(|free| !free.is_empty());
-        let Some(free) = free else {
+        let Some(last) = choose(DYNAMIC_RANGE).or_else(|| choose(STATIC_RANGE)) else {
             let problem = Problem::Invalid(json!([]), "failed to allocate a serviceIP: range is full".into());
             return Err(vec![FieldError::new("spec.clusterIPs", problem)]);
         };
-        spec["clusterIP"] = free[random_below(free.len())].as_str().into();
+        spec["clusterIP"] = address_of(last).into();
     } else if requested != "None" {
         let parsed: Option<Ipv4Addr> = requested.parse().ok();
         let inside = parsed.is_some_and(|address| {
@@ -349,7 +370,7 @@ fn allocate_ports(
     spec: &mut Value,
     wanted: bool,
     allocations: &mut Allocations,
-    random_below: &mut dyn FnMut(usize) -> usize,
+    choice: &mut Choice,
 ) -> Result<(), Vec<FieldError>> {
     let mut errors = Vec::new();
     let ports = spec
@@ -375,7 +396,7 @@ fn allocate_ports(
                 errors.push(FieldError::new(format!("spec.ports[{index}].nodePort"), problem));
             }
             None | Some(0) if wanted => {
-                port["nodePort"] = free_port(&protocol, allocations, random_below).into();
+                port["nodePort"] = free_port(&protocol, allocations, choice).into();
             }
             _ => {}
         }
@@ -384,17 +405,8 @@ fn allocate_ports(
 }
 
 /// A random free port; if all 2768 are in use, the first.
-fn free_port(
-    protocol: &str,
-    allocations: &mut Allocations,
-    random_below: &mut dyn FnMut(usize) -> usize,
-) -> u16 {
-    let free = allocations.free();
-    let port = if free.is_empty() {
-        *NODE_PORTS.start()
-    } else {
-        free[random_below(free.len())]
-    };
+fn free_port(protocol: &str, allocations: &mut Allocations, choice: &mut Choice) -> u16 {
+    let port = choice.of(allocations.free()).unwrap_or(*NODE_PORTS.start());
     allocations.reserve_port(protocol, port);
     port
 }

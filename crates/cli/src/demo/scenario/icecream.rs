@@ -24,8 +24,8 @@ const INVALID: &str = "spec.deploymentName: Invalid value: \"Not a name\"";
 
 const PODS_LISTED: &str = "its status lists the nodes, names and addresses of its 3 pods";
 const REQUESTS_TOTALLED: &str = "its status totals their requests: 750m CPU, 192Mi memory";
-const REFUSED: &str = "it is refused, with the field and the rule";
-const CONVERTED: &str = "as v1alpha1 it has the same name and replicas, in other fields";
+const REFUSED: &str = "an Icecream with an invalid name is refused, with the field and the rule";
+const CONVERTED: &str = "what was written as v1beta1 is read as v1alpha1, in other fields";
 const REPLACED: &str = "the pod was replaced, and the status lists the new one";
 
 pub(super) const CHAPTER: Chapter = Chapter {
