@@ -3,13 +3,14 @@
 use std::{env, sync::Arc};
 
 use tokio::{net::TcpListener, sync::Notify};
+use windlass_clock::Clock;
 use windlass_runtime::{Error, Manager, TaskContext};
 
 use crate::{
     Webhooks,
     admission::Stage,
     certificates::{
-        CertificateFiles, CertificateSlot, Certificates, Readiness, SecretStore, Target, TargetKind,
+        BundleTarget, CertificateFiles, CertificateSlot, Certificates, Readiness, SecretStore, TargetKind,
     },
     install::Installer,
     options::WebhookOptions,
@@ -76,14 +77,16 @@ async fn run(
     })?;
     let listening = listener.local_addr()?;
     let resolved = options.resolve(&webhooks.name, namespace.as_deref(), listening)?;
+    let started = Clock::system().now().as_second();
     let is_temporary = matches!(resolved.address, WebhookAddress::Url(_));
     let configurations = webhooks.configurations(&resolved.address);
     let installer = (installs || is_temporary).then(|| {
         Installer::new(
             ctx.client().clone(),
             &webhooks.name,
+            &resolved.address,
             &configurations,
-            is_temporary,
+            started,
         )
     });
     let targets = targets(&webhooks);
@@ -102,11 +105,13 @@ async fn run(
     tracing::info!(address = %listening, "serving webhooks");
 
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    // At the first signal, so that the end of the grace period does not come first.
+    let stopping = ctx.manager_stopping();
     let keeping = async {
         match options.certificates {
             Some(folder) => {
                 CertificateFiles::new(folder)
-                    .run(&slot, &ready, installer.as_ref())
+                    .run(&slot, &ready, installer.as_ref(), stopping)
                     .await;
             }
             None => {
@@ -114,6 +119,7 @@ async fn run(
                     client: ctx.client().clone(),
                     store,
                     address: resolved.address,
+                    started,
                     program,
                     hosts: resolved.hosts,
                     targets,
@@ -122,20 +128,18 @@ async fn run(
                     check,
                     installer: installer.as_ref(),
                 };
-                certificates.run().await;
+                certificates.run(stopping).await;
             }
         }
     };
     let working = async {
-        tokio::select! {
-            () = keeping => {}
-            () = ctx.stopping() => {}
-        }
-        ready.set(Err("the webhooks are stopping".to_owned()));
-        // Nobody calls a webhook that is taken back, so this comes before the end of the server.
+        keeping.await;
         if let Some(installer) = &installer {
             installer.take_back().await;
         }
+        // The controllers may need a conversion until they have ended.
+        ctx.stopping().await;
+        ready.set(Err("the webhooks are stopping".to_owned()));
         drop(stop);
     };
     let serving = server.serve(async {
@@ -146,7 +150,7 @@ async fn run(
 }
 
 /// The objects whose `caBundle` is ours.
-fn targets(webhooks: &Webhooks) -> Vec<Target> {
+fn targets(webhooks: &Webhooks) -> Vec<BundleTarget> {
     let names = |stage| {
         let declared = webhooks.of_stage(stage);
         let names: Vec<_> = declared
@@ -154,13 +158,13 @@ fn targets(webhooks: &Webhooks) -> Vec<Target> {
             .collect();
         (!names.is_empty()).then_some(names)
     };
-    let target = |kind| Target {
+    let target = |kind| BundleTarget {
         kind,
         name: webhooks.name.clone(),
     };
     let validating = names(Stage::Validating).map(|names| target(TargetKind::Validating(names)));
     let mutating = names(Stage::Mutating).map(|names| target(TargetKind::Mutating(names)));
-    let crds = webhooks.conversions.iter().map(|converter| Target {
+    let crds = webhooks.conversions.iter().map(|converter| BundleTarget {
         name: converter.crd_name(),
         kind: TargetKind::Crd,
     });

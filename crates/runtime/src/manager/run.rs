@@ -344,7 +344,7 @@ impl ManagerRun<'_> {
         let (mut serving, mut parts) = (TaskSet::default(), TaskSet::default());
         let (services, tasks): (Vec<_>, _) = tasks.into_iter().partition(Task::is_service);
         for service in services {
-            self.spawn_task(service, &mut serving, &terms, &service_stop, &recorder);
+            self.spawn_task(service, &mut serving, &terms, (&service_stop, &stop), &recorder);
         }
         for controller in controllers {
             let is_leaders = controller.leader_only;
@@ -388,7 +388,7 @@ impl ManagerRun<'_> {
                         for task in tasks.take().into_iter().flatten() {
                             let is_leaders = task.scope == TaskScope::Leader;
                             let recorder = if is_leaders { &leader_recorder } else { &recorder };
-                            self.spawn_task(task, &mut parts, &terms, &stop, recorder);
+                            self.spawn_task(task, &mut parts, &terms, (&stop, &stop), recorder);
                         }
                     }
                 }
@@ -502,7 +502,7 @@ impl ManagerRun<'_> {
         task: Task,
         parts: &mut TaskSet,
         terms: &Terms,
-        stop: &StopSignal,
+        (stop, manager_stop): (&StopSignal, &StopSignal),
         recorder: &Recorder,
     ) {
         let Task {
@@ -515,6 +515,7 @@ impl ManagerRun<'_> {
             TaskScope::Replica | TaskScope::Service => Terms::endless(),
         };
         let (caches, scope, recorder) = (self.caches.clone(), self.scope.clone(), recorder.source(&name));
+        let manager_stop = manager_stop.clone();
         let start = move |term: &Term, stop: StopSignal| {
             start(TaskContext {
                 client: term.client(caches.client().clone()),
@@ -523,6 +524,7 @@ impl ManagerRun<'_> {
                 recorder: recorder.clone(),
                 epoch: term.epoch(),
                 stop,
+                manager_stop: manager_stop.clone(),
             })
         };
         let (task, stop) = (name.clone(), stop.clone());

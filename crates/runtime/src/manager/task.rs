@@ -16,6 +16,8 @@ pub struct TaskContext {
     pub(super) recorder: Recorder,
     pub(super) epoch: Option<Epoch>,
     pub(super) stop: StopSignal,
+    /// The manager's stop, which comes first for a service.
+    pub(super) manager_stop: StopSignal,
 }
 
 impl TaskContext {
@@ -48,6 +50,13 @@ impl TaskContext {
     /// Completes when the task should end. Cancellation-safe.
     pub async fn stopping(&self) {
         self.stop.clone().requested().await;
+    }
+
+    /// Completes when the manager begins to stop. A [service](crate::Manager::service) goes on until
+    /// [`stopping`](Self::stopping), which comes after the end of the controllers; for other tasks both are the same.
+    pub fn manager_stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stop = self.manager_stop.clone();
+        async move { stop.requested().await }
     }
 
     /// Whether the task should end.

@@ -1,8 +1,10 @@
 //! Certificates from files, such as a Secret of cert-manager that is mounted into the pod.
 
-use std::{path::PathBuf, time::Duration};
+use std::{future::Future, path::PathBuf, pin::pin, time::Duration};
 
-use crate::install::Installer;
+use futures::FutureExt;
+
+use crate::install::{CaBundle, InstallPhase, Installer};
 
 use super::{CertificateSlot, Readiness, stored};
 
@@ -29,17 +31,26 @@ impl CertificateFiles {
     ///
     /// With an installer the webhooks are registered once there is a certificate, with the `caBundle` of the file `ca.crt`, if
     /// there is one. Without that file, who issues the certificates (cert-manager, by an annotation) also injects it.
-    pub(crate) async fn run(&self, slot: &CertificateSlot, ready: &Readiness, installer: Option<&Installer>) {
-        let mut last_bundle = None;
-        loop {
+    ///
+    /// It runs until `stop` completes, and then ends after the request that is under way.
+    pub(crate) async fn run(
+        &self,
+        slot: &CertificateSlot,
+        ready: &Readiness,
+        installer: Option<&Installer>,
+        stop: impl Future<Output = ()>,
+    ) {
+        let mut stop = pin!(stop);
+        let mut phase = InstallPhase::Start;
+        while stop.as_mut().now_or_never().is_none() {
             let mut loaded = self.load(slot).await;
             if let (Ok(()), Some(installer)) = (&loaded, installer) {
                 let bundle = self.read(stored::BUNDLE_KEY).await.ok();
-                if last_bundle.as_ref() != Some(&bundle) {
-                    match installer.install(bundle.as_deref(), last_bundle.is_some()).await {
-                        Ok(()) => last_bundle = Some(bundle),
-                        Err(error) => loaded = Err(format!("cannot register the webhooks: {error}")),
-                    }
+                let bundle = bundle.as_deref().map_or(CaBundle::Injected, CaBundle::File);
+                // Later, what was deleted comes back, and a new bundle is written.
+                match installer.install(bundle, phase).await {
+                    Ok(_) => phase = InstallPhase::Repair,
+                    Err(error) => loaded = Err(format!("cannot register the webhooks: {error}")),
                 }
             }
             match loaded {
@@ -49,7 +60,10 @@ impl CertificateFiles {
                 }
                 Err(why) => ready.set(Err(why)),
             }
-            tokio::time::sleep(INTERVAL).await;
+            tokio::select! {
+                () = tokio::time::sleep(INTERVAL) => {}
+                () = &mut stop => return,
+            }
         }
     }
 

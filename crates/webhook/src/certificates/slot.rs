@@ -34,6 +34,12 @@ impl CertificateSlot {
         Ok(())
     }
 
+    /// The chain in use.
+    #[cfg(test)]
+    pub(super) fn chain(&self) -> String {
+        self.source.lock().0.clone()
+    }
+
     pub(crate) fn is_served(&self) -> bool {
         self.current.load().is_some()
     }

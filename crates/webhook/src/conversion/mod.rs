@@ -29,6 +29,7 @@ use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+pub(crate) use self::pending::pending_conversion;
 pub use self::{moved::ConvertEach, pending::await_conversion};
 
 /// A version of a kind. Every type of a custom resource is one.
