@@ -103,7 +103,7 @@ impl<'a> Review<'a> {
             serde_json::from_slice(body).map_err(|error| format!("cannot read the review: {error}"))?;
         if review.kind != KIND || review.api_version != API_VERSION {
             return Err(format!(
-                "expected a review of {API_VERSION}, Kind={KIND}, got {}, Kind={}",
+                "expected a review of {API_VERSION}, Kind={KIND}, got {:.200}, Kind={:.200}",
                 review.api_version, review.kind
             ));
         }

@@ -32,6 +32,9 @@ use serde_json::Value;
 pub(crate) use self::pending::pending_conversion;
 pub use self::{moved::ConvertEach, pending::await_conversion};
 
+/// The error of a conversion that has panicked.
+pub(crate) const PANICKED: &str = "the conversion panicked";
+
 /// A version of a kind. Every type of a custom resource is one.
 pub trait Version:
     Resource<DynamicType: Default, Scope: 'static> + Serialize + DeserializeOwned + Send + 'static
@@ -304,7 +307,7 @@ impl Converter {
     /// Converts an object to this API version.
     pub(crate) fn convert(&self, object: Value, to: &str) -> Result<Value, String> {
         let caught = std::panic::catch_unwind(AssertUnwindSafe(|| self.convert_object(object, to)));
-        caught.unwrap_or_else(|_| Err("the conversion panicked".to_owned()))
+        caught.unwrap_or_else(|_| Err(PANICKED.to_owned()))
     }
 
     fn convert_object(&self, object: Value, to: &str) -> Result<Value, String> {
