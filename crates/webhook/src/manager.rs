@@ -1,6 +1,9 @@
 //! Runs the webhooks beside the controllers of a manager.
 
-use std::{env, sync::Arc};
+use std::{
+    env,
+    sync::{Arc, OnceLock},
+};
 
 use tokio::{net::TcpListener, sync::Notify};
 use windlass_clock::Clock;
@@ -16,6 +19,7 @@ use crate::{
     options::WebhookOptions,
     registration::WebhookAddress,
     server::Server,
+    service::WebhookService,
 };
 
 /// Adds [`Webhooks`] to a [`Manager`].
@@ -45,14 +49,20 @@ impl ManagerExt for Manager {
     fn webhooks(self, webhooks: Webhooks, options: WebhookOptions) -> Self {
         webhooks.metrics.register(&self.metrics());
         let ready = Readiness::new();
-        let checked = ready.clone();
+        let (checked, serving) = (ready.clone(), Arc::new(OnceLock::<WebhookService>::new()));
+        let started = serving.clone();
         let installs = self.installs();
         self.check_ready("webhooks", move || {
-            let readiness = checked.get();
+            let readiness = checked.get().and_then(|()| {
+                // Requests would wait for the caches, and fail.
+                let has_synced = started.get().is_some_and(WebhookService::has_synced);
+                let why = "the caches that the handlers read have not synced";
+                has_synced.then_some(()).ok_or_else(|| why.to_owned())
+            });
             async move { Ok(readiness?) }
         })
         .service("webhooks", move |ctx| {
-            run(webhooks, options, installs, ready, ctx)
+            run(webhooks, options, installs, (ready, serving), ctx)
         })
     }
 }
@@ -62,7 +72,7 @@ async fn run(
     webhooks: Webhooks,
     options: WebhookOptions,
     installs: bool,
-    ready: Readiness,
+    (ready, serving): (Readiness, Arc<OnceLock<WebhookService>>),
     ctx: TaskContext,
 ) -> Result<(), Error> {
     // Set by the kubelet in every container.
@@ -101,6 +111,7 @@ async fn run(
 
     let (slot, check) = (Arc::new(CertificateSlot::default()), Arc::new(Notify::new()));
     let service = webhooks.service_within(ctx.caches(), ctx.scope());
+    serving.set(service.clone()).ok();
     let server = Server::new(listener, slot.clone(), service, options.limits, check.clone())?;
     tracing::info!(address = %listening, "serving webhooks");
 

@@ -302,6 +302,41 @@ async fn webhooks_are_not_ready_without_their_configuration() {
     task.await.expect("no panic").expect("no failure");
 }
 
+#[tokio::test]
+async fn webhooks_are_not_ready_before_the_caches_of_their_handlers() {
+    let client = server::client(Server::builder().build());
+    namespace(&client).await;
+    let http = free_address();
+    let manager = Manager::new(client.clone())
+        .listen(http.to_string())
+        .install(CrdInstaller::new([]).apply())
+        .webhooks(
+            webhooks().reads::<crate::conversion::v1::Cone>(),
+            service_options(free_address()),
+        );
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(manager.run_until(async {
+        stopped.await.ok();
+    }));
+    let wait_for = async |text: &str| {
+        eventually(async || {
+            let answer = crate::socket::plain_get(http, "/readyz/webhooks?verbose").await;
+            let body = answer.map_err(|error| error.to_string())?;
+            if body.contains(text) { Ok(()) } else { Err(body) }
+        })
+        .await;
+    };
+    // The kind is not served yet.
+    wait_for("the caches that the handlers read have not synced").await;
+    Api::all(client)
+        .create(&PostParams::default(), &crate::conversion::v1::Cone::crd())
+        .await
+        .expect("the CRD is valid");
+    wait_for("200 OK").await;
+    stop.send(()).expect("it runs");
+    task.await.expect("no panic").expect("no failure");
+}
+
 /// The caches of a controller need conversions of a webhook in the same process.
 #[tokio::test]
 async fn informer_of_a_converted_kind_syncs_with_its_own_webhook() {
