@@ -7,6 +7,8 @@ use std::{
 
 use tokio::{net::TcpListener, sync::Notify};
 use windlass_clock::Clock;
+#[cfg(doc)]
+use windlass_runtime::CrdInstaller;
 use windlass_runtime::{Error, Manager, TaskContext};
 
 use crate::{
@@ -16,7 +18,7 @@ use crate::{
         BundleTarget, CertificateFiles, CertificateSlot, Certificates, Readiness, SecretStore, TargetKind,
     },
     install::Installer,
-    options::WebhookOptions,
+    options::{WebhookOptions, WebhookOptionsError},
     registration::WebhookAddress,
     server::Server,
     service::WebhookService,
@@ -26,7 +28,7 @@ use crate::{
 pub trait ManagerExt: Sized {
     /// Serves webhooks beside the controllers, on every replica, from before the caches sync (which may need a conversion)
     /// until the controllers have ended. `/readyz` has a check named `webhooks`: it fails until the certificate is trusted by
-    /// all configurations. With `--install`, the webhooks are registered.
+    /// all configurations. With [`--install`](CrdInstaller::apply), the webhooks are registered.
     ///
     /// ```no_run
     /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -51,7 +53,6 @@ impl ManagerExt for Manager {
         let ready = Readiness::new();
         let (checked, serving) = (ready.clone(), Arc::new(OnceLock::<WebhookService>::new()));
         let started = serving.clone();
-        let installs = self.installs();
         self.check_ready("webhooks", move || {
             let readiness = checked.get().and_then(|()| {
                 // Requests would wait for the caches, and fail.
@@ -62,7 +63,7 @@ impl ManagerExt for Manager {
             async move { Ok(readiness?) }
         })
         .service("webhooks", move |ctx| {
-            run(webhooks, options, installs, (ready, serving), ctx)
+            run(webhooks, options, (ready, serving), ctx)
         })
     }
 }
@@ -71,7 +72,6 @@ impl ManagerExt for Manager {
 async fn run(
     webhooks: Webhooks,
     options: WebhookOptions,
-    installs: bool,
     (ready, serving): (Readiness, Arc<OnceLock<WebhookService>>),
     ctx: TaskContext,
 ) -> Result<(), Error> {
@@ -86,11 +86,14 @@ async fn run(
         )
     })?;
     let listening = listener.local_addr()?;
-    let resolved = options.resolve(&webhooks.name, namespace.as_deref(), listening)?;
+    check_names(&webhooks)?;
+    let installs = ctx.installs();
+    // Without a registration the API server calls nothing.
+    let server = ctx.server_url().filter(|_| installs);
+    let resolved = options.resolve(&webhooks.name, namespace.as_deref(), listening, server)?;
     let started = Clock::system().now().as_second();
-    let is_temporary = matches!(resolved.address, WebhookAddress::Url(_));
     let configurations = webhooks.configurations(&resolved.address);
-    let installer = (installs || is_temporary).then(|| {
+    let installer = installs.then(|| {
         Installer::new(
             ctx.client().clone(),
             &webhooks.name,
@@ -157,6 +160,24 @@ async fn run(
         stopped.await.ok();
     });
     futures::join!(working, serving);
+    Ok(())
+}
+
+/// Checks the names of which objects are made. The API server would refuse them with the same words, again and again.
+fn check_names(webhooks: &Webhooks) -> Result<(), WebhookOptionsError> {
+    let name = &webhooks.name;
+    if !windlass_api::naming::is_dns_label(name) {
+        return Err(WebhookOptionsError::InvalidName(name.clone()));
+    }
+    for stage in [Stage::Validating, Stage::Mutating] {
+        for declared in webhooks.of_stage(stage) {
+            let full = declared.full_name(name);
+            let is_valid = windlass_api::naming::is_dns_subdomain(&full) && full.split('.').count() >= 3;
+            if !is_valid {
+                return Err(WebhookOptionsError::InvalidWebhookName(full));
+            }
+        }
+    }
     Ok(())
 }
 

@@ -241,6 +241,50 @@ async fn registration_of_a_laptop_is_taken_back() {
 }
 
 #[tokio::test]
+async fn names_that_no_object_can_have_are_errors() {
+    let wrong = validate::<ConfigMap, _>(|_, _| Verdict::allow()).name("sizes");
+    for (webhooks, shown) in [
+        (Webhooks::new("My_App"), "invalid name \"My_App\""),
+        (Webhooks::new("hooks").with(wrong), "at least three parts"),
+    ] {
+        let client = server::client(Server::builder().build());
+        let manager = Manager::new(client).webhooks(webhooks, WebhookOptions::default());
+        let error = manager.run_until(std::future::pending()).await;
+        let error = error.expect_err("the name is invalid").to_string();
+        assert!(error.contains(shown), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn remote_server_needs_a_url_and_nothing_is_registered_without_install() {
+    let client = server::client(Server::builder().build());
+    let remote = || Manager::new(client.clone()).server_url("https://10.0.0.1:6443");
+    // The order of `install` and `webhooks` does not matter.
+    let manager = remote()
+        .webhooks(webhooks(), WebhookOptions::default())
+        .install(CrdInstaller::new([]).apply());
+    let error = manager.run_until(std::future::pending()).await;
+    let error = error.expect_err("the server is remote").to_string();
+    assert!(error.contains("--webhook-url"), "{error}");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let manager = remote().webhooks(webhooks(), WebhookOptions::default());
+    let task = tokio::spawn(manager.run_until(async {
+        stopped.await.ok();
+    }));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    assert!(
+        configurations
+            .get_opt("hooks")
+            .await
+            .expect("an answer")
+            .is_none()
+    );
+    stop.send(()).expect("it runs");
+    task.await.expect("no panic").expect("no failure");
+}
+
+#[tokio::test]
 async fn port_in_use_is_an_error_that_names_the_flag() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let client = server::client(Server::builder().build());

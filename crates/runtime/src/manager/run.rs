@@ -80,6 +80,7 @@ impl Manager {
             Some((address, option)) => Some(bind_loopback(address, option).await?),
             None => None,
         };
+        let server_url: Option<Arc<str>> = self.server_url.as_deref().map(Arc::from);
         let connection = Arc::new(self.server_url.map(ConnectionLog::new).unwrap_or_default());
         let options = ClientOptions {
             metrics: Some(self.metrics.requests(&self.host)),
@@ -123,6 +124,8 @@ impl Manager {
         let running = async {
             let install = self.install;
             let running = ManagerRun {
+                installs: install.as_ref().is_some_and(CrdInstaller::is_applied),
+                server_url,
                 client,
                 bare_client,
                 caches,
@@ -275,6 +278,8 @@ struct ManagerRun<'a> {
     bare_client: Client,
     caches: CacheSet,
     controllers: &'a Controllers,
+    installs: bool,
+    server_url: Option<Arc<str>>,
     scope: WatchScope,
     grace: Duration,
     on_blocked: OnBlocked,
@@ -516,6 +521,7 @@ impl ManagerRun<'_> {
         };
         let (caches, scope, recorder) = (self.caches.clone(), self.scope.clone(), recorder.source(&name));
         let manager_stop = manager_stop.clone();
+        let (installs, server_url) = (self.installs, self.server_url.clone());
         let start = move |term: &Term, stop: StopSignal| {
             start(TaskContext {
                 client: term.client(caches.client().clone()),
@@ -525,6 +531,8 @@ impl ManagerRun<'_> {
                 epoch: term.epoch(),
                 stop,
                 manager_stop: manager_stop.clone(),
+                installs,
+                server_url: server_url.clone(),
             })
         };
         let (task, stop) = (name.clone(), stop.clone());

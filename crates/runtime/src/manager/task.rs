@@ -1,6 +1,6 @@
 //! Tasks and services that run beside controllers.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use kube::Client;
 use windlass_cache::{CacheSet, WatchScope};
@@ -18,6 +18,8 @@ pub struct TaskContext {
     pub(super) stop: StopSignal,
     /// The manager's stop, which comes first for a service.
     pub(super) manager_stop: StopSignal,
+    pub(super) installs: bool,
+    pub(super) server_url: Option<Arc<str>>,
 }
 
 impl TaskContext {
@@ -45,6 +47,17 @@ impl TaskContext {
     /// The term of leadership, for a leader task with leader election.
     pub fn epoch(&self) -> Option<Epoch> {
         self.epoch
+    }
+
+    /// Whether CRDs are installed at the start: `--install`. What else a program has to install, such as the registration of
+    /// webhooks, is installed then too.
+    pub fn installs(&self) -> bool {
+        self.installs
+    }
+
+    /// The [URL of the server](crate::Manager::server_url), if the manager knows it.
+    pub fn server_url(&self) -> Option<&str> {
+        self.server_url.as_deref()
     }
 
     /// Completes when the task should end. Cancellation-safe.
