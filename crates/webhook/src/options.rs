@@ -147,7 +147,7 @@ pub enum WebhookOptionsError {
     /// The Service is not a namespace and a name.
     #[error("invalid Service {0:?} of the webhooks: it must be NAMESPACE/NAME")]
     InvalidService(String),
-    /// The URL is none that an API server calls.
+    /// An API server cannot call the URL.
     #[error(
         "invalid URL {0:?} of the webhooks: it must be https://HOST or https://HOST:PORT, and may have a path"
     )]

@@ -40,7 +40,7 @@ pub(crate) fn webhooks() -> Webhooks {
         }))
 }
 
-/// A port that nobody listens on.
+/// An unused port.
 pub(crate) fn free_address() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address")
@@ -151,7 +151,7 @@ async fn certificates_are_made_trusted_and_healed() {
         assert!(text.contains(line), "{line} is not in {text}");
     }
 
-    // Somebody wipes the bundle, and deletes the Secret.
+    // A user wipes the bundle, and deletes the Secret.
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let wipe = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
     let request =
@@ -408,7 +408,7 @@ async fn informer_of_a_converted_kind_syncs_with_its_own_webhook() {
     old.create(&params, &v1::Cone::new("a", spec))
         .await
         .expect("created");
-    // Nobody converts yet.
+    // The conversion webhook does not run yet.
     let new: Api<v2::Cone> = Api::default_namespaced(client.clone());
     new.get("a").await.expect_err("no webhook");
 

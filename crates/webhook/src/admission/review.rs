@@ -99,7 +99,7 @@ pub struct Resource {
 }
 
 impl<'a> Review<'a> {
-    /// Reads a review, or says why it is none.
+    /// Reads a review. The error says what is wrong with it.
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, String> {
         let review: Envelope<'a> =
             serde_json::from_slice(body).map_err(|error| format!("cannot read the review: {error}"))?;

@@ -247,7 +247,7 @@ impl Certificates<'_> {
         Ok(Response::Target(found))
     }
 
-    /// Writes the bundle into our entries, and nothing else, if nobody has written since `version`.
+    /// Writes the bundle into our entries, and nothing else, if the object still has this version.
     async fn patch_target(
         &self,
         index: usize,

@@ -27,7 +27,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The first pause after a failed request, and the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
-/// How long CAs whose keys are lost stay trusted. Who deletes the Secret perhaps wants them to end.
+/// How long CAs whose keys are lost stay trusted. The Secret may have been deleted to end their use, so this is short.
 const OVERLAP_AFTER_LOSS: Seconds = 3_600;
 /// Retired CAs that are kept at most; more are only made by a clock that jumps.
 const MAX_RETIRED: usize = 8;
@@ -68,7 +68,7 @@ pub(crate) enum Response {
     Target(TargetState),
     /// The write is done.
     Written,
-    /// Somebody else has written meanwhile.
+    /// The object was changed, made or deleted since it was read.
     Conflict,
     /// The request failed.
     Failed(String),
@@ -310,7 +310,7 @@ impl Rotation {
             (Phase::Patching { patches }, Response::Written | Response::Conflict) => {
                 Phase::Patching { patches }
             }
-            // A write of the Secret, or somebody else's: read what it is now.
+            // A write of the Secret, by this replica or another: it is read again.
             _ => Phase::Restart,
         };
     }

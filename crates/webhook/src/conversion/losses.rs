@@ -6,7 +6,7 @@
 //!   v2 ─► v1 ─► v2'      a loss: path, value in v2, hash of the value in v2'
 //! ```
 //!
-//! When the object is converted to v2 again, and the hash still matches, nobody has changed what v1 shows of that field, and
+//! When the object is converted to v2 again, and the hash still matches, what v1 shows of that field was not changed, and
 //! the value is restored. Otherwise the change wins, and the loss is dropped.
 
 use std::collections::BTreeSet;

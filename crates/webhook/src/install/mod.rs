@@ -186,7 +186,7 @@ impl Installer {
         failed.map_or(Ok(is_written), Err)
     }
 
-    /// Reads an object and writes what the plan says, until nobody has changed it in between. Returns whether there was
+    /// Reads an object and writes what the plan says, until it was not changed in between. Returns whether there was
     /// something to write.
     async fn change(
         &self,
