@@ -4,6 +4,8 @@ use std::{future::Future, path::PathBuf, pin::pin, time::Duration};
 
 use futures::FutureExt;
 
+use windlass_clock::Clock;
+
 use crate::install::{CaBundle, InstallPhase, Installer};
 
 use super::{CertificateSlot, Readiness, stored};
@@ -54,6 +56,13 @@ impl CertificateFiles {
                 }
             }
             match loaded {
+                // The issuer may be late. What was served before has expired too.
+                Ok(()) if !slot.is_valid(Clock::system().now().as_second()) => {
+                    let folder = self.folder.display();
+                    ready.set(Err(format!(
+                        "the certificate in {folder} is not valid at this time"
+                    )));
+                }
                 Ok(()) => ready.set(Ok(())),
                 Err(why) if slot.is_served() && ready.get().is_ok() => {
                     tracing::warn!(why, "the certificate could not be reloaded; the old one stays");
@@ -89,5 +98,46 @@ impl CertificateFiles {
         tokio::fs::read_to_string(&path)
             .await
             .map_err(|error| failed(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificates::authority::{Authority, LEAF_LIFETIME};
+
+    /// Writes a certificate that was issued at this time.
+    fn write(folder: &std::path::Path, issued: crate::certificates::Seconds) {
+        let authority = Authority::generate("hooks", issued).expect("a CA");
+        let leaf = authority
+            .issue(&["hooks.system.svc".to_owned()], issued)
+            .expect("a leaf");
+        std::fs::write(folder.join("tls.crt"), leaf.chain).expect("written");
+        std::fs::write(folder.join("tls.key"), leaf.key).expect("written");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn expired_files_are_not_ready_until_they_are_renewed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let now = Clock::system().now().as_second();
+        // A minute is left.
+        write(folder.path(), now - LEAF_LIFETIME + 60);
+        let (slot, ready) = (CertificateSlot::default(), Readiness::new());
+        let files = CertificateFiles::new(folder.path());
+        let check = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(ready.get(), Ok(()));
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            let why = ready.get().expect_err("expired");
+            assert!(why.contains("not valid at this time"), "{why}");
+            write(folder.path(), now);
+            tokio::time::sleep(INTERVAL * 2).await;
+            assert_eq!(ready.get(), Ok(()));
+            // A half-written pair does not replace a good one.
+            std::fs::write(folder.path().join("tls.key"), "x").expect("written");
+            tokio::time::sleep(INTERVAL * 2).await;
+            assert_eq!(ready.get(), Ok(()));
+        };
+        files.run(&slot, &ready, None, check).await;
     }
 }
