@@ -32,6 +32,8 @@ mod registration;
 mod rights;
 mod server;
 mod service;
+#[cfg(test)]
+mod test_client;
 mod webhooks;
 
 pub use admission::{

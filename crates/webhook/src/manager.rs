@@ -1,27 +1,34 @@
 //! Runs the webhooks beside the controllers of a manager.
 
-use std::{env, sync::Arc};
+use std::{
+    env,
+    sync::{Arc, OnceLock},
+};
 
 use tokio::{net::TcpListener, sync::Notify};
+use windlass_clock::Clock;
+#[cfg(doc)]
+use windlass_runtime::CrdInstaller;
 use windlass_runtime::{Error, Manager, TaskContext};
 
 use crate::{
     Webhooks,
     admission::Stage,
     certificates::{
-        CertificateFiles, CertificateSlot, Certificates, Readiness, SecretStore, Target, TargetKind,
+        BundleTarget, CertificateFiles, CertificateSlot, Certificates, Readiness, SecretStore, TargetKind,
     },
     install::Installer,
-    options::WebhookOptions,
+    options::{WebhookOptions, WebhookOptionsError},
     registration::WebhookAddress,
     server::Server,
+    service::WebhookService,
 };
 
 /// Adds [`Webhooks`] to a [`Manager`].
 pub trait ManagerExt: Sized {
     /// Serves webhooks beside the controllers, on every replica, from before the caches sync (which may need a conversion)
     /// until the controllers have ended. `/readyz` has a check named `webhooks`: it fails until the certificate is trusted by
-    /// all configurations. With `--install`, the webhooks are registered.
+    /// all configurations. With [`--install`](CrdInstaller::apply), the webhooks are registered.
     ///
     /// ```no_run
     /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -44,14 +51,19 @@ impl ManagerExt for Manager {
     fn webhooks(self, webhooks: Webhooks, options: WebhookOptions) -> Self {
         webhooks.metrics.register(&self.metrics());
         let ready = Readiness::new();
-        let checked = ready.clone();
-        let installs = self.installs();
+        let (checked, serving) = (ready.clone(), Arc::new(OnceLock::<WebhookService>::new()));
+        let started = serving.clone();
         self.check_ready("webhooks", move || {
-            let readiness = checked.get();
+            let readiness = checked.get().and_then(|()| {
+                // Requests would wait for the caches, and fail.
+                let has_synced = started.get().is_some_and(WebhookService::has_synced);
+                let why = "the caches that the handlers read have not synced";
+                has_synced.then_some(()).ok_or_else(|| why.to_owned())
+            });
             async move { Ok(readiness?) }
         })
         .service("webhooks", move |ctx| {
-            run(webhooks, options, installs, ready, ctx)
+            run(webhooks, options, (ready, serving), ctx)
         })
     }
 }
@@ -60,8 +72,7 @@ impl ManagerExt for Manager {
 async fn run(
     webhooks: Webhooks,
     options: WebhookOptions,
-    installs: bool,
-    ready: Readiness,
+    (ready, serving): (Readiness, Arc<OnceLock<WebhookService>>),
     ctx: TaskContext,
 ) -> Result<(), Error> {
     // Set by the kubelet in every container.
@@ -75,15 +86,20 @@ async fn run(
         )
     })?;
     let listening = listener.local_addr()?;
-    let resolved = options.resolve(&webhooks.name, namespace.as_deref(), listening)?;
-    let is_temporary = matches!(resolved.address, WebhookAddress::Url(_));
+    check_names(&webhooks)?;
+    let installs = ctx.installs();
+    // Without a registration the API server calls nothing.
+    let server = ctx.server_url().filter(|_| installs);
+    let resolved = options.resolve(&webhooks.name, namespace.as_deref(), listening, server)?;
+    let started = Clock::system().now().as_second();
     let configurations = webhooks.configurations(&resolved.address);
-    let installer = (installs || is_temporary).then(|| {
+    let installer = installs.then(|| {
         Installer::new(
             ctx.client().clone(),
             &webhooks.name,
+            &resolved.address,
             &configurations,
-            is_temporary,
+            started,
         )
     });
     let targets = targets(&webhooks);
@@ -98,15 +114,18 @@ async fn run(
 
     let (slot, check) = (Arc::new(CertificateSlot::default()), Arc::new(Notify::new()));
     let service = webhooks.service_within(ctx.caches(), ctx.scope());
+    serving.set(service.clone()).ok();
     let server = Server::new(listener, slot.clone(), service, options.limits, check.clone())?;
     tracing::info!(address = %listening, "serving webhooks");
 
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    // At the first signal, so that the end of the grace period does not come first.
+    let stopping = ctx.manager_stopping();
     let keeping = async {
         match options.certificates {
             Some(folder) => {
                 CertificateFiles::new(folder)
-                    .run(&slot, &ready, installer.as_ref())
+                    .run(&slot, &ready, installer.as_ref(), stopping)
                     .await;
             }
             None => {
@@ -114,6 +133,7 @@ async fn run(
                     client: ctx.client().clone(),
                     store,
                     address: resolved.address,
+                    started,
                     program,
                     hosts: resolved.hosts,
                     targets,
@@ -122,20 +142,18 @@ async fn run(
                     check,
                     installer: installer.as_ref(),
                 };
-                certificates.run().await;
+                certificates.run(stopping).await;
             }
         }
     };
     let working = async {
-        tokio::select! {
-            () = keeping => {}
-            () = ctx.stopping() => {}
-        }
-        ready.set(Err("the webhooks are stopping".to_owned()));
-        // Nobody calls a webhook that is taken back, so this comes before the end of the server.
+        keeping.await;
         if let Some(installer) = &installer {
             installer.take_back().await;
         }
+        // The controllers may need a conversion until they have ended.
+        ctx.stopping().await;
+        ready.set(Err("the webhooks are stopping".to_owned()));
         drop(stop);
     };
     let serving = server.serve(async {
@@ -145,8 +163,26 @@ async fn run(
     Ok(())
 }
 
+/// Checks the names of which objects are made. The API server would refuse them with the same words, again and again.
+fn check_names(webhooks: &Webhooks) -> Result<(), WebhookOptionsError> {
+    let name = &webhooks.name;
+    if !windlass_api::naming::is_dns_label(name) {
+        return Err(WebhookOptionsError::InvalidName(name.clone()));
+    }
+    for stage in [Stage::Validating, Stage::Mutating] {
+        for declared in webhooks.of_stage(stage) {
+            let full = declared.full_name(name);
+            let is_valid = windlass_api::naming::is_dns_subdomain(&full) && full.split('.').count() >= 3;
+            if !is_valid {
+                return Err(WebhookOptionsError::InvalidWebhookName(full));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The objects whose `caBundle` is ours.
-fn targets(webhooks: &Webhooks) -> Vec<Target> {
+fn targets(webhooks: &Webhooks) -> Vec<BundleTarget> {
     let names = |stage| {
         let declared = webhooks.of_stage(stage);
         let names: Vec<_> = declared
@@ -154,13 +190,13 @@ fn targets(webhooks: &Webhooks) -> Vec<Target> {
             .collect();
         (!names.is_empty()).then_some(names)
     };
-    let target = |kind| Target {
+    let target = |kind| BundleTarget {
         kind,
         name: webhooks.name.clone(),
     };
     let validating = names(Stage::Validating).map(|names| target(TargetKind::Validating(names)));
     let mutating = names(Stage::Mutating).map(|names| target(TargetKind::Mutating(names)));
-    let crds = webhooks.conversions.iter().map(|converter| Target {
+    let crds = webhooks.conversions.iter().map(|converter| BundleTarget {
         name: converter.crd_name(),
         kind: TargetKind::Crd,
     });

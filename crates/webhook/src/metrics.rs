@@ -22,6 +22,14 @@ pub(crate) struct WebhookMetrics {
     requests: Family<RequestLabels, Counter>,
     latency: Latencies,
     in_flight: Family<WebhookLabel, Gauge>,
+    pub(crate) panics: Panics,
+}
+
+/// Panics of handlers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Panics {
+    pub(crate) admission: Counter,
+    pub(crate) conversion: Counter,
 }
 
 #[derive(Clone, Debug)]
@@ -91,6 +99,16 @@ impl WebhookMetrics {
                 "controller_runtime_webhook_requests_in_flight",
                 "Current number of admission requests being served",
                 self.in_flight.clone(),
+            );
+            registry.register(
+                "controller_runtime_webhook_panics",
+                "Total number of webhook panics",
+                self.panics.admission.clone(),
+            );
+            registry.register(
+                "controller_runtime_conversion_webhook_panics",
+                "Total number of conversion webhook panics",
+                self.panics.conversion.clone(),
             );
         });
     }

@@ -1,7 +1,7 @@
 //! How the webhooks of a program are served: one struct, and one group of flags.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
 };
 
@@ -16,8 +16,8 @@ const PORT: u16 = 9443;
 ///
 /// The defaults fit a pod, and a program on a laptop: in a pod, the webhooks listen on port 9443 of all addresses, the API
 /// server calls them through the Service of their [name](crate::Webhooks::new) in the pod's namespace, and the certificates are in
-/// a Secret. Elsewhere they listen on a free port of 127.0.0.1, the API server calls them at that URL, the certificate is in memory, and they
-/// are registered while the program runs.
+/// a Secret. Elsewhere they listen on a free port of 127.0.0.1, the API server calls them at that URL, the certificate is in memory, and
+/// with `--install` they are registered while the program runs. An API server on another machine needs a `url`.
 ///
 /// With clap, it is a group of flags beside the program's own and [`windlass_runtime::Options`]: `#[command(flatten)]`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -147,14 +147,34 @@ pub enum WebhookOptionsError {
     /// The Service is not a namespace and a name.
     #[error("invalid Service {0:?} of the webhooks: it must be NAMESPACE/NAME")]
     InvalidService(String),
-    /// The URL is none that an API server calls.
+    /// An API server cannot call the URL.
     #[error(
         "invalid URL {0:?} of the webhooks: it must be https://HOST or https://HOST:PORT, and may have a path"
     )]
     InvalidUrl(String),
+    /// The API server is on another machine than the address of the webhooks.
+    #[error(
+        "the API server {server} cannot call the webhooks at {address}, which is an address of this machine only: listen on \
+         another one with `--webhook-listen=0.0.0.0:9443`, and say how the server reaches it with `--webhook-url` (or \
+         `--webhook-service`)"
+    )]
+    Unreachable {
+        /// The URL of the API server.
+        server: String,
+        /// The address of the webhooks.
+        address: SocketAddr,
+    },
+    /// The name of the webhooks cannot be that of objects.
+    #[error("invalid name {0:?} of the webhooks: it must be a DNS label, such as `my-app`")]
+    InvalidName(String),
+    /// The name of one webhook is invalid.
+    #[error(
+        "invalid name {0:?} of a webhook: it must be a domain name with at least three parts, such as `sizes.cones.example.com`"
+    )]
+    InvalidWebhookName(String),
 }
 
-/// What the options come to.
+/// The options with all defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
     pub(crate) address: WebhookAddress,
@@ -182,12 +202,13 @@ impl WebhookOptions {
     }
 
     /// The options for webhooks of this name, which listen on this address. `namespace` is the pod's, if the program runs in
-    /// one.
+    /// one, and `server` the URL of the API server that is to call them, if it is known.
     pub(crate) fn resolve(
         &self,
         name: &str,
         namespace: Option<&str>,
         listening: SocketAddr,
+        server: Option<&str>,
     ) -> Result<Resolved, WebhookOptionsError> {
         let address = match (&self.service, &self.url, namespace) {
             (Some(service), ..) => {
@@ -201,7 +222,25 @@ impl WebhookOptions {
             }
             (None, Some(url), _) => WebhookAddress::Url(url.trim_end_matches('/').to_owned()),
             (None, None, Some(namespace)) => WebhookAddress::service(namespace, name),
-            (None, None, None) => WebhookAddress::Url(format!("https://{listening}")),
+            (None, None, None) => {
+                let (mut called, ip) = (listening, listening.ip().to_canonical());
+                if ip.is_unspecified() {
+                    called.set_ip(if ip.is_ipv4() {
+                        Ipv4Addr::LOCALHOST.into()
+                    } else {
+                        Ipv6Addr::LOCALHOST.into()
+                    });
+                }
+                if let Some(server) = server.filter(|_| called.ip().to_canonical().is_loopback())
+                    && !is_loopback(server)
+                {
+                    return Err(WebhookOptionsError::Unreachable {
+                        server: server.to_owned(),
+                        address: called,
+                    });
+                }
+                WebhookAddress::Url(format!("https://{called}"))
+            }
         };
         let hosts = match &address {
             WebhookAddress::Service { namespace, name, .. } => vec![format!("{name}.{namespace}.svc")],
@@ -215,6 +254,14 @@ impl WebhookOptions {
             secret: self.secret_name(name),
         })
     }
+}
+
+/// Whether a URL is one of this machine.
+fn is_loopback(url: &str) -> bool {
+    let url = url.parse::<http::Uri>().ok();
+    let host = url.as_ref().and_then(http::Uri::host).unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// The host of a URL that an API server calls.
@@ -237,17 +284,61 @@ mod tests {
     fn defaults_fit_a_pod_and_a_laptop() {
         let options = WebhookOptions::default();
         assert_eq!(options.listen_address(true).to_string(), "0.0.0.0:9443");
-        let pod = options.resolve("cones", Some("shop"), LISTENING).expect("valid");
+        let pod = options
+            .resolve("cones", Some("shop"), LISTENING, Some("https://10.0.0.1"))
+            .expect("valid");
         assert_eq!(pod.address, WebhookAddress::service("shop", "cones"));
         assert_eq!(pod.hosts, ["cones.shop.svc"]);
         assert_eq!(pod.secret, "cones-webhook-certificates");
         assert_eq!(options.listen_address(false).to_string(), "127.0.0.1:0");
-        let laptop = options.resolve("cones", None, LISTENING).expect("valid");
+        let laptop = options.resolve("cones", None, LISTENING, None).expect("valid");
         assert_eq!(
             laptop.address,
             WebhookAddress::Url("https://127.0.0.1:4567".to_owned())
         );
         assert_eq!(laptop.hosts, ["127.0.0.1"]);
+    }
+
+    #[test]
+    fn server_on_another_machine_needs_a_url() {
+        let any = "0.0.0.0:9443".parse().expect("an address");
+        let lan = "192.0.2.7:9443".parse().expect("an address");
+        for (listening, server, wanted) in [
+            (
+                LISTENING,
+                Some("https://127.0.0.1:6443"),
+                Some("https://127.0.0.1:4567"),
+            ),
+            (
+                LISTENING,
+                Some("https://localhost:6443"),
+                Some("https://127.0.0.1:4567"),
+            ),
+            (
+                LISTENING,
+                Some("https://[::1]:6443"),
+                Some("https://127.0.0.1:4567"),
+            ),
+            (LISTENING, None, Some("https://127.0.0.1:4567")),
+            (LISTENING, Some("https://10.0.0.1:6443"), None),
+            (LISTENING, Some("https://api.example.com"), None),
+            (
+                any,
+                Some("https://127.0.0.1:6443"),
+                Some("https://127.0.0.1:9443"),
+            ),
+            (any, Some("https://10.0.0.1:6443"), None),
+            (lan, Some("https://10.0.0.1:6443"), Some("https://192.0.2.7:9443")),
+        ] {
+            let resolved = WebhookOptions::default().resolve("a", None, listening, server);
+            match (resolved, wanted) {
+                (Ok(resolved), Some(wanted)) => {
+                    assert_eq!(resolved.address, WebhookAddress::Url(wanted.to_owned()));
+                }
+                (Err(error), None) => assert!(error.to_string().contains("--webhook-url"), "{error}"),
+                other => panic!("{listening} {server:?}: {other:?}"),
+            }
+        }
     }
 
     #[cfg(feature = "clap")]
@@ -285,7 +376,7 @@ mod tests {
                 ..WebhookOptions::default()
             };
             let hosts = options
-                .resolve("a", None, LISTENING)
+                .resolve("a", None, LISTENING, None)
                 .map(|resolved| resolved.hosts);
             assert_eq!(hosts.ok(), wanted.map(|host| vec![host.to_owned()]), "{url}");
         }
@@ -294,7 +385,7 @@ mod tests {
                 service: Some(service.to_owned()),
                 ..WebhookOptions::default()
             };
-            assert!(options.resolve("a", None, LISTENING).is_err(), "{service}");
+            assert!(options.resolve("a", None, LISTENING, None).is_err(), "{service}");
         }
     }
 }

@@ -13,14 +13,14 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use serde_json::json;
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     admission::{Decision, Declaration, FailurePolicy, HandlerError, Reply, Review},
     conversion::Converter,
-    metrics::EndpointMetrics,
+    metrics::{EndpointMetrics, Panics},
     reads::{Listers, ReadCaches},
 };
 
@@ -28,8 +28,10 @@ use crate::{
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest timeout that a server may have.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
-/// The size from which a conversion is handled aside: it takes more than a millisecond.
+/// The size from which a review is handled on another thread: it takes more than a millisecond.
 const LARGE_BYTES: usize = 256 * 1024;
+/// Such reviews together, in bytes. A tree takes up to 30 times as much as its text, and this bounds all trees.
+const LARGE_BYTES_AT_A_TIME: usize = 16 * 1024 * 1024;
 /// How much of the timeout is left for the way back: a tenth of it, but no more than this.
 const MAX_MARGIN: Duration = Duration::from_secs(1);
 
@@ -56,7 +58,19 @@ pub(crate) struct Shared {
     /// What handlers read.
     pub(crate) reads: ReadCaches,
     /// Bounds the reviews that are handled at a time.
-    pub(crate) permits: Semaphore,
+    pub(crate) permits: Arc<Semaphore>,
+    /// Bounds the kibibytes of large reviews that are handled at a time.
+    pub(crate) large: Arc<Semaphore>,
+    pub(crate) panics: Panics,
+}
+
+/// When the head of a request arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceivedAt(pub(crate) Instant);
+
+/// The permits of a large review, which its thread holds until it ends.
+pub(crate) fn large_reviews() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(LARGE_BYTES_AT_A_TIME / 1024))
 }
 
 /// One webhook.
@@ -112,6 +126,7 @@ impl WebhookService {
             .strip_prefix('/')
             .and_then(|path| self.0.endpoints.get_key_value(path))
         else {
+            tracing::debug!(path, "there is no webhook at the path of a request");
             let message = format!("there is no webhook at {path:.200}");
             return Failure::new(StatusCode::NOT_FOUND, "NotFound", message).into_response();
         };
@@ -120,9 +135,15 @@ impl WebhookService {
             return Failure::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).into_response();
         }
         let started = Instant::now();
+        let received_at = request.extensions().get::<ReceivedAt>();
+        let received_at = received_at.map_or(started, |received_at| received_at.0);
         let in_flight = endpoint.metrics.start();
-        let deadline = started + time_to_answer(request.uri().query().unwrap_or_default());
+        let deadline = deadline(received_at, request.uri());
         let answered = self.handle(path, endpoint, request.body(), deadline).await;
+        if let Err(failure) = &answered {
+            let (code, why) = (failure.code.as_u16(), &failure.message);
+            tracing::debug!(webhook = path, code, why, "a review is not answered");
+        }
         let response = answered.unwrap_or_else(Failure::into_response);
         drop(in_flight);
         endpoint
@@ -138,52 +159,95 @@ impl WebhookService {
         body: &Bytes,
         deadline: Instant,
     ) -> Result<Response<Bytes>, Failure> {
-        let permit = match self.0.permits.try_acquire() {
-            Ok(permit) => permit,
-            Err(_) => tokio::time::timeout_at(deadline, self.0.permits.acquire())
-                .await
-                .ok()
-                .and_then(Result::ok)
-                .ok_or_else(|| {
-                    let message = "the webhook has too many requests";
-                    Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
-                })?,
+        let too_many = || {
+            let message = "the webhook has too many requests";
+            Failure::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
         };
+        let acquire = async |permits: &Arc<Semaphore>, count| {
+            let permit = tokio::time::timeout_at(deadline, permits.clone().acquire_many_owned(count)).await;
+            permit.ok().and_then(Result::ok).ok_or_else(too_many)
+        };
+        let permit = match self.0.permits.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => acquire(&self.0.permits, 1).await?,
+        };
+        let is_large = body.len() >= LARGE_BYTES;
+        let large = if is_large {
+            let kibibytes = (body.len() / 1024).min(LARGE_BYTES_AT_A_TIME / 1024);
+            Some(acquire(&self.0.large, u32::try_from(kibibytes).unwrap_or(u32::MAX)).await?)
+        } else {
+            None
+        };
+        let guards = (permit, large);
         let bad = |why: String| Failure::new(StatusCode::BAD_REQUEST, "BadRequest", why);
         let body = match &endpoint.kind {
             EndpointKind::Admission(declaration) => {
-                let review = Review::parse(body).map_err(bad)?;
-                self.admit(name, declaration, review, deadline).await?
+                let listers = self.listers(deadline).await;
+                let begun = if is_large {
+                    let body = body.clone();
+                    self.aside(name, guards, deadline, move |kind| match kind {
+                        EndpointKind::Admission(declaration) => begin(declaration, &body, listers, deadline),
+                        EndpointKind::Conversion(_) => Err("not an admission webhook".to_owned()),
+                    })
+                    .await?
+                } else {
+                    begin(declaration, body, listers, deadline)
+                };
+                let (request, reply) = begun.map_err(bad)?;
+                self.admit(name, declaration, &request, reply, deadline).await?
             }
-            EndpointKind::Conversion(converter) if body.len() < LARGE_BYTES => {
-                converter.answer(body).map_err(bad)?
+            EndpointKind::Conversion(_) if is_large => {
+                let body = body.clone();
+                let converted = self.aside(name, guards, deadline, move |kind| match kind {
+                    EndpointKind::Conversion(converter) => converter.answer(&body),
+                    EndpointKind::Admission(_) => Err("not a conversion".to_owned()),
+                });
+                converted.await?.map_err(bad)?
             }
-            EndpointKind::Conversion(_) => self.convert_aside(name, body).await.map_err(bad)?,
+            EndpointKind::Conversion(converter) => converter.answer(body).map_err(bad)?,
         };
-        drop(permit);
         Ok(respond(StatusCode::OK, body))
     }
 
-    /// Converts a long list on another thread, so that other reviews do not wait for it.
-    async fn convert_aside(&self, name: &str, body: &Bytes) -> Result<Bytes, String> {
-        let (shared, name, body) = (self.0.clone(), name.to_owned(), body.clone());
-        let converted = tokio::task::spawn_blocking(move || match &shared.endpoints[&name].kind {
-            EndpointKind::Conversion(converter) => converter.answer(&body),
-            EndpointKind::Admission(_) => Err("not a conversion".to_owned()),
+    /// Handles a large review on another thread, so that other reviews and the controllers do not wait for it. The thread goes
+    /// on after the deadline, and keeps the guards.
+    async fn aside<R: Send + 'static>(
+        &self,
+        name: &str,
+        guards: impl Send + 'static,
+        deadline: Instant,
+        work: impl FnOnce(&EndpointKind) -> R + Send + 'static,
+    ) -> Result<R, Failure> {
+        let (shared, name) = (self.0.clone(), name.to_owned());
+        let working = tokio::task::spawn_blocking(move || {
+            let done = work(&shared.endpoints[&name].kind);
+            drop(guards);
+            done
         });
-        converted
-            .await
-            .unwrap_or_else(|_| Err("the conversion panicked".to_owned()))
+        let failed = |message| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
+        let done = tokio::time::timeout_at(deadline, working).await;
+        let done = done.map_err(|_| failed("the review was not handled in time"))?;
+        done.map_err(|_| failed("the webhook panicked"))
     }
 
     async fn admit(
         &self,
         name: &str,
         declaration: &Declaration,
-        mut review: Review<'_>,
+        request: &crate::ReviewRequest,
+        reply: Reply,
         deadline: Instant,
     ) -> Result<Bytes, Failure> {
-        let failed = |request: &crate::ReviewRequest, error: HandlerError| {
+        let decided = match reply {
+            Reply::Ready(decided) => decided,
+            Reply::Waiting(decision) => tokio::time::timeout_at(deadline, decision)
+                .await
+                .unwrap_or(Err(HandlerError::TimedOut)),
+        };
+        let decision = decided.map_err(|error| {
+            if matches!(error, HandlerError::Panicked(_)) {
+                self.0.panics.admission.inc();
+            }
             let policy = declaration.failure_policy;
             tracing::warn!(
                 webhook = name, uid = request.uid, namespace = request.namespace, object = request.name,
@@ -193,25 +257,11 @@ impl WebhookService {
                     FailurePolicy::Ignore => "a webhook failed, so the request is not checked",
                 }
             );
-            Failure::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "InternalError",
-                error.to_string(),
-            )
-        };
-        let listers = self.listers(deadline).await;
-        let listers = listers.map_err(|error| failed(&review.request, error))?;
-        review.request.listers = listers;
-        review.request.deadline = Some(deadline);
-        let decided = match declaration.handler.call(&review) {
-            Reply::Ready(decided) => decided,
-            Reply::Waiting(decision) => tokio::time::timeout_at(deadline, decision)
-                .await
-                .unwrap_or(Err(HandlerError::TimedOut)),
-        };
-        let decision = decided.map_err(|error| failed(&review.request, error))?;
-        log(name, &review, &decision);
-        Ok(decision.into_body(&review.request))
+            let message = error.to_string();
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+        })?;
+        log(name, request, &decision);
+        Ok(decision.into_body(request))
     }
 
     /// The listers of the handlers, once there are all.
@@ -224,8 +274,26 @@ impl WebhookService {
     }
 }
 
-fn log(webhook: &str, review: &Review<'_>, decision: &Decision) {
-    let request = &review.request;
+/// Reads a review and calls its handler, which may go on. An error if the body is no review.
+fn begin(
+    declaration: &Declaration,
+    body: &[u8],
+    listers: Result<Arc<Listers>, HandlerError>,
+    deadline: Instant,
+) -> Result<(crate::ReviewRequest, Reply), String> {
+    let mut review = Review::parse(body)?;
+    let reply = match listers {
+        Ok(listers) => {
+            review.request.listers = listers;
+            review.request.deadline = Some(deadline);
+            declaration.handler.call(&review)
+        }
+        Err(error) => Reply::Ready(Err(error)),
+    };
+    Ok((review.request, reply))
+}
+
+fn log(webhook: &str, request: &crate::ReviewRequest, decision: &Decision) {
     if let Some(message) = decision.verdict.message(request) {
         tracing::info!(
             webhook,
@@ -249,6 +317,11 @@ fn log(webhook: &str, review: &Review<'_>, decision: &Decision) {
             "a request is allowed"
         );
     }
+}
+
+/// When a request must be answered that has arrived at this time.
+pub(crate) fn deadline(received_at: Instant, uri: &Uri) -> Instant {
+    received_at + time_to_answer(uri.query().unwrap_or_default())
 }
 
 /// How long a handler may take: the `timeout` of the query, minus the margin.
@@ -289,6 +362,13 @@ fn parse_seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
+impl WebhookService {
+    /// Whether all caches that handlers read have synced.
+    pub(crate) fn has_synced(&self) -> bool {
+        matches!(self.0.reads.listers().now_or_never(), Some(Ok(_)))
+    }
+}
+
 impl tower::Service<Request<Bytes>> for WebhookService {
     type Response = Response<Bytes>;
     type Error = Infallible;
@@ -312,7 +392,52 @@ impl std::fmt::Debug for WebhookService {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+
     use super::*;
+    use crate::{Webhooks, validate};
+
+    fn review(size: usize) -> Request<Bytes> {
+        let data = json!({"a": "x".repeat(size)});
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+        let request = json!({"uid": "u", "operation": "CREATE", "object": object});
+        let review =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+        Request::post("/validate.configmaps.hooks?timeout=1s")
+            .body(review.to_string().into())
+            .expect("a request")
+    }
+
+    #[tokio::test]
+    async fn large_review_does_not_block_the_runtime_or_exceed_the_deadline() {
+        let (release, blocked) = mpsc::channel::<()>();
+        let blocked = parking_lot::Mutex::new(blocked);
+        let handler = validate::<ConfigMap, _>(move |_, _| {
+            blocked.lock().recv().ok();
+        });
+        let service = Webhooks::new("hooks").with(handler).service();
+        // On this thread the clock would stand still, and the test would hang.
+        let response = service.answer(review(LARGE_BYTES)).await;
+        assert_eq!(response.status(), 500);
+        assert!(String::from_utf8_lossy(response.body()).contains("not handled in time"));
+        drop(release);
+        let response = service.answer(review(LARGE_BYTES)).await;
+        assert_eq!(response.status(), 200);
+    }
+
+    #[tokio::test]
+    async fn panics_are_counted() {
+        let webhooks = Webhooks::new("hooks").with(validate::<ConfigMap, _>(|_, _| -> () { panic!("oops") }));
+        let panics = webhooks.metrics.panics.clone();
+        let service = webhooks.service();
+        for size in [1, LARGE_BYTES] {
+            assert_eq!(service.answer(review(size)).await.status(), 500);
+        }
+        assert_eq!(panics.admission.get(), 2);
+    }
 
     #[test]
     fn handler_gets_the_timeout_of_the_query_without_a_margin() {

@@ -11,7 +11,7 @@ use crate::{
     metrics::WebhookMetrics,
     reads::{ReadCaches, Reads},
     registration::{Configurations, WebhookAddress},
-    service::{Endpoint, EndpointKind, Shared, WebhookService},
+    service::{Endpoint, EndpointKind, Shared, WebhookService, large_reviews},
 };
 
 /// Default number of reviews that are handled at a time.
@@ -155,7 +155,12 @@ impl Webhooks {
             .admission
             .into_iter()
             .map(|declared| EndpointKind::Admission(Box::new(declared)));
-        let kinds = kinds.chain(self.conversions.into_iter().map(EndpointKind::Conversion));
+        let panics = &self.metrics.panics.conversion;
+        let conversions = self.conversions.into_iter().map(|mut converter| {
+            converter.panics = panics.clone();
+            EndpointKind::Conversion(converter)
+        });
+        let kinds = kinds.chain(conversions);
         for (path, kind) in paths.into_iter().zip(kinds) {
             let metrics = self.metrics.endpoint(&format!("/{path}"));
             endpoints.insert(path, Endpoint { kind, metrics });
@@ -163,7 +168,9 @@ impl Webhooks {
         WebhookService(Arc::new(Shared {
             endpoints,
             reads,
-            permits: Semaphore::new(self.concurrency),
+            permits: Arc::new(Semaphore::new(self.concurrency)),
+            large: large_reviews(),
+            panics: self.metrics.panics.clone(),
         }))
     }
 

@@ -366,3 +366,44 @@ async fn handler_without_its_cache_fails_with_the_fix() {
         status.message
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn object_that_does_not_decode_can_be_deleted() {
+    #[derive(serde::Deserialize)]
+    struct Numbers {
+        #[serde(rename = "data")]
+        _data: std::collections::BTreeMap<String, u32>,
+    }
+    let guard = validate_target(Target::of::<ConfigMap>(), |_: Change<'_, Numbers>, _| {
+        Verdict::deny("no")
+    });
+    let webhooks = Webhooks::new("maps").with(guard.operations([Operation::Delete]));
+    let maps: Api<ConfigMap> = Api::default_namespaced(server::with(webhooks).await);
+    let map: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"a": "x"}})).expect("valid");
+    maps.create(&PostParams::default(), &map).await.expect("created");
+    maps.delete("a", &DeleteParams::default()).await.expect("deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_does_not_quote_a_large_value() {
+    #[derive(serde::Deserialize)]
+    struct Numbers {
+        #[serde(rename = "data")]
+        _data: std::collections::BTreeMap<String, u32>,
+    }
+    let guard = validate_target(Target::of::<ConfigMap>(), |_: Change<'_, Numbers>, _| {
+        Verdict::allow()
+    });
+    let maps: Api<ConfigMap> = Api::default_namespaced(server::with(Webhooks::new("maps").with(guard)).await);
+    let data = json!({"a": "x".repeat(100_000)});
+    let map: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "data": data})).expect("valid");
+    let status = refused(maps.create(&PostParams::default(), &map).await);
+    assert!(
+        status.message.contains("invalid type: string"),
+        "{}",
+        &status.message[..200]
+    );
+    assert!(status.message.len() < 2_000, "{} bytes", status.message.len());
+}

@@ -40,7 +40,7 @@ pub(crate) fn webhooks() -> Webhooks {
         }))
 }
 
-/// A port that nobody listens on.
+/// An unused port.
 pub(crate) fn free_address() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address")
@@ -151,7 +151,7 @@ async fn certificates_are_made_trusted_and_healed() {
         assert!(text.contains(line), "{line} is not in {text}");
     }
 
-    // Somebody wipes the bundle, and deletes the Secret.
+    // A user wipes the bundle, and deletes the Secret.
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let wipe = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
     let request =
@@ -241,6 +241,50 @@ async fn registration_of_a_laptop_is_taken_back() {
 }
 
 #[tokio::test]
+async fn names_that_no_object_can_have_are_errors() {
+    let wrong = validate::<ConfigMap, _>(|_, _| Verdict::allow()).name("sizes");
+    for (webhooks, shown) in [
+        (Webhooks::new("My_App"), "invalid name \"My_App\""),
+        (Webhooks::new("hooks").with(wrong), "at least three parts"),
+    ] {
+        let client = server::client(Server::builder().build());
+        let manager = Manager::new(client).webhooks(webhooks, WebhookOptions::default());
+        let error = manager.run_until(std::future::pending()).await;
+        let error = error.expect_err("the name is invalid").to_string();
+        assert!(error.contains(shown), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn remote_server_needs_a_url_and_nothing_is_registered_without_install() {
+    let client = server::client(Server::builder().build());
+    let remote = || Manager::new(client.clone()).server_url("https://10.0.0.1:6443");
+    // The order of `install` and `webhooks` does not matter.
+    let manager = remote()
+        .webhooks(webhooks(), WebhookOptions::default())
+        .install(CrdInstaller::new([]).apply());
+    let error = manager.run_until(std::future::pending()).await;
+    let error = error.expect_err("the server is remote").to_string();
+    assert!(error.contains("--webhook-url"), "{error}");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let manager = remote().webhooks(webhooks(), WebhookOptions::default());
+    let task = tokio::spawn(manager.run_until(async {
+        stopped.await.ok();
+    }));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    assert!(
+        configurations
+            .get_opt("hooks")
+            .await
+            .expect("an answer")
+            .is_none()
+    );
+    stop.send(()).expect("it runs");
+    task.await.expect("no panic").expect("no failure");
+}
+
+#[tokio::test]
 async fn port_in_use_is_an_error_that_names_the_flag() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let client = server::client(Server::builder().build());
@@ -302,6 +346,41 @@ async fn webhooks_are_not_ready_without_their_configuration() {
     task.await.expect("no panic").expect("no failure");
 }
 
+#[tokio::test]
+async fn webhooks_are_not_ready_before_the_caches_of_their_handlers() {
+    let client = server::client(Server::builder().build());
+    namespace(&client).await;
+    let http = free_address();
+    let manager = Manager::new(client.clone())
+        .listen(http.to_string())
+        .install(CrdInstaller::new([]).apply())
+        .webhooks(
+            webhooks().reads::<crate::conversion::v1::Cone>(),
+            service_options(free_address()),
+        );
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(manager.run_until(async {
+        stopped.await.ok();
+    }));
+    let wait_for = async |text: &str| {
+        eventually(async || {
+            let answer = crate::socket::plain_get(http, "/readyz/webhooks?verbose").await;
+            let body = answer.map_err(|error| error.to_string())?;
+            if body.contains(text) { Ok(()) } else { Err(body) }
+        })
+        .await;
+    };
+    // The kind is not served yet.
+    wait_for("the caches that the handlers read have not synced").await;
+    Api::all(client)
+        .create(&PostParams::default(), &crate::conversion::v1::Cone::crd())
+        .await
+        .expect("the CRD is valid");
+    wait_for("200 OK").await;
+    stop.send(()).expect("it runs");
+    task.await.expect("no panic").expect("no failure");
+}
+
 /// The caches of a controller need conversions of a webhook in the same process.
 #[tokio::test]
 async fn informer_of_a_converted_kind_syncs_with_its_own_webhook() {
@@ -329,7 +408,7 @@ async fn informer_of_a_converted_kind_syncs_with_its_own_webhook() {
     old.create(&params, &v1::Cone::new("a", spec))
         .await
         .expect("created");
-    // Nobody converts yet.
+    // The conversion webhook does not run yet.
     let new: Api<v2::Cone> = Api::default_namespaced(client.clone());
     new.get("a").await.expect_err("no webhook");
 

@@ -5,6 +5,7 @@ mod cel;
 pub mod drop_in;
 mod files;
 pub mod planted;
+mod reviews;
 mod rules;
 mod server;
 mod texts;
@@ -30,6 +31,7 @@ pub const NAMES: &[&str] = &[
     "tokens",
     "webhooks",
     "policies",
+    "reviews",
     "cache",
     "cel",
     "rules",
@@ -51,6 +53,7 @@ pub fn make(name: &str) -> anyhow::Result<Box<dyn Target>> {
     Ok(match name {
         "cache" => Box::new(cache::Cache::new()),
         "cel" => Box::new(cel::Cel::new()),
+        "reviews" => Box::new(reviews::Reviews::new()?),
         "rules" => Box::new(rules::SchemaRules),
         "field-paths" => Box::new(texts::Texts::field_paths()),
         "texts" => Box::new(texts::Texts::operators()),

@@ -191,6 +191,8 @@ impl Demo<'_> {
             secretsync: &windlass_secretsync::Arguments::default(),
         };
         let manager = catalogue::add(Manager::new(client.clone()), &entries, setting).await?;
+        // The CRDs are installed; the webhooks are registered too.
+        let manager = manager.install(CrdInstaller::new([]).apply());
         let mut webhooks = OptionalWebhooks::default();
         webhooks.enabled = true;
         let manager = catalogue::add_webhooks(manager, "demo", &entries, &webhooks, setting).await?;

@@ -80,6 +80,7 @@ impl Manager {
             Some((address, option)) => Some(bind_loopback(address, option).await?),
             None => None,
         };
+        let server_url: Option<Arc<str>> = self.server_url.as_deref().map(Arc::from);
         let connection = Arc::new(self.server_url.map(ConnectionLog::new).unwrap_or_default());
         let options = ClientOptions {
             metrics: Some(self.metrics.requests(&self.host)),
@@ -123,6 +124,8 @@ impl Manager {
         let running = async {
             let install = self.install;
             let running = ManagerRun {
+                installs: install.as_ref().is_some_and(CrdInstaller::is_applied),
+                server_url,
                 client,
                 bare_client,
                 caches,
@@ -275,6 +278,8 @@ struct ManagerRun<'a> {
     bare_client: Client,
     caches: CacheSet,
     controllers: &'a Controllers,
+    installs: bool,
+    server_url: Option<Arc<str>>,
     scope: WatchScope,
     grace: Duration,
     on_blocked: OnBlocked,
@@ -344,7 +349,7 @@ impl ManagerRun<'_> {
         let (mut serving, mut parts) = (TaskSet::default(), TaskSet::default());
         let (services, tasks): (Vec<_>, _) = tasks.into_iter().partition(Task::is_service);
         for service in services {
-            self.spawn_task(service, &mut serving, &terms, &service_stop, &recorder);
+            self.spawn_task(service, &mut serving, &terms, (&service_stop, &stop), &recorder);
         }
         for controller in controllers {
             let is_leaders = controller.leader_only;
@@ -388,7 +393,7 @@ impl ManagerRun<'_> {
                         for task in tasks.take().into_iter().flatten() {
                             let is_leaders = task.scope == TaskScope::Leader;
                             let recorder = if is_leaders { &leader_recorder } else { &recorder };
-                            self.spawn_task(task, &mut parts, &terms, &stop, recorder);
+                            self.spawn_task(task, &mut parts, &terms, (&stop, &stop), recorder);
                         }
                     }
                 }
@@ -502,7 +507,7 @@ impl ManagerRun<'_> {
         task: Task,
         parts: &mut TaskSet,
         terms: &Terms,
-        stop: &StopSignal,
+        (stop, manager_stop): (&StopSignal, &StopSignal),
         recorder: &Recorder,
     ) {
         let Task {
@@ -515,6 +520,8 @@ impl ManagerRun<'_> {
             TaskScope::Replica | TaskScope::Service => Terms::endless(),
         };
         let (caches, scope, recorder) = (self.caches.clone(), self.scope.clone(), recorder.source(&name));
+        let manager_stop = manager_stop.clone();
+        let (installs, server_url) = (self.installs, self.server_url.clone());
         let start = move |term: &Term, stop: StopSignal| {
             start(TaskContext {
                 client: term.client(caches.client().clone()),
@@ -523,6 +530,9 @@ impl ManagerRun<'_> {
                 recorder: recorder.clone(),
                 epoch: term.epoch(),
                 stop,
+                manager_stop: manager_stop.clone(),
+                installs,
+                server_url: server_url.clone(),
             })
         };
         let (task, stop) = (name.clone(), stop.clone());

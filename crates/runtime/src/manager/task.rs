@@ -1,6 +1,6 @@
 //! Tasks and services that run beside controllers.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use kube::Client;
 use windlass_cache::{CacheSet, WatchScope};
@@ -16,6 +16,10 @@ pub struct TaskContext {
     pub(super) recorder: Recorder,
     pub(super) epoch: Option<Epoch>,
     pub(super) stop: StopSignal,
+    /// The manager's stop, which comes first for a service.
+    pub(super) manager_stop: StopSignal,
+    pub(super) installs: bool,
+    pub(super) server_url: Option<Arc<str>>,
 }
 
 impl TaskContext {
@@ -45,9 +49,27 @@ impl TaskContext {
         self.epoch
     }
 
+    /// Whether CRDs are installed at the start: `--install`. What else a program has to install, such as the registration of
+    /// webhooks, is installed then too.
+    pub fn installs(&self) -> bool {
+        self.installs
+    }
+
+    /// The [URL of the server](crate::Manager::server_url), if the manager knows it.
+    pub fn server_url(&self) -> Option<&str> {
+        self.server_url.as_deref()
+    }
+
     /// Completes when the task should end. Cancellation-safe.
     pub async fn stopping(&self) {
         self.stop.clone().requested().await;
+    }
+
+    /// Completes when the manager begins to stop. A [service](crate::Manager::service) goes on until
+    /// [`stopping`](Self::stopping), which comes after the end of the controllers; for other tasks both are the same.
+    pub fn manager_stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stop = self.manager_stop.clone();
+        async move { stop.requested().await }
     }
 
     /// Whether the task should end.

@@ -166,7 +166,7 @@ impl<S> AdmissionWebhook<S> {
         self
     }
 
-    /// Calls the webhook only for objects with these labels. Who may set an object's labels can evade it.
+    /// Calls the webhook only for objects with these labels. Users who may set an object's labels can evade it.
     pub fn object_selector(mut self, selector: LabelSelector) -> Self {
         self.declaration.object_selector = Some(selector);
         self
@@ -188,7 +188,7 @@ impl<S> AdmissionWebhook<S> {
     }
 
     /// Calls the handler also for updates of objects that are being deleted. Default: they pass, because a handler that
-    /// refuses one prevents the removal of finalizers, and the object stays for ever.
+    /// refuses one prevents the removal of finalizers, and the object is never deleted.
     pub fn on_terminating(mut self) -> Self {
         self.declaration.handler.sees_terminating = true;
         self

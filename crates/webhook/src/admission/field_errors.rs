@@ -53,7 +53,7 @@ impl FieldErrors {
         self.add(field, Problem::Invalid(shown(value), why.to_owned()));
     }
 
-    /// The value is none of the supported ones.
+    /// The value is not one of the supported ones.
     pub fn not_supported<V: Serialize>(
         &mut self,
         field: impl Display,

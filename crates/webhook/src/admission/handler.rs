@@ -6,13 +6,14 @@ use futures::{FutureExt, future::BoxFuture};
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
+use windlass_api::field_error::cut;
 use windlass_runtime::Error;
 
 use super::{
     AdmissionWebhook, Change, Decision, IntoVerdict, Mutating, Operation, Review, ReviewRequest, Target,
     Validating, Verdict, declaration::Stage,
 };
-use crate::patch::Patch;
+use crate::patch::{Lists, Patch, is_reached};
 
 /// A validator of a type: it sees what is created or updated, and allows or refuses it. It may return nothing,
 /// [`FieldErrors`](super::FieldErrors), a [`Verdict`] or a `Result` with one of these; see [`IntoVerdict`].
@@ -32,7 +33,7 @@ use crate::patch::Patch;
 /// ```
 ///
 /// An object that does not decode as a `T` is refused with status 400. If only the stored object does not, the update is
-/// [`Created`](Change::Created), so that it can be repaired.
+/// [`Created`](Change::Created), so that it can be repaired, and a deletion is allowed without a check.
 pub fn validate<T, R>(
     check: impl Fn(Change<'_, T>, &ReviewRequest) -> R + Send + Sync + 'static,
 ) -> AdmissionWebhook<Validating>
@@ -144,7 +145,7 @@ where
     let handler = move |review: &Review<'_>| {
         let (mut object, before, raw) = match to_mutate::<T>(review) {
             Ok(decoded) => decoded,
-            Err(decided) => return Reply::Ready(decided),
+            Err(decided) => return Reply::Ready(*decided),
         };
         let verdict = change(&mut object, &review.request).into_verdict();
         Reply::Ready(verdict.map_err(HandlerError::Failed).and_then(|verdict| {
@@ -168,7 +169,7 @@ where
     let handler = move |review: &Review<'_>| {
         let (object, before, raw) = match to_mutate::<T>(review) {
             Ok(decoded) => decoded,
-            Err(decided) => return Reply::Ready(decided),
+            Err(decided) => return Reply::Ready(*decided),
         };
         // The review ends before the function does.
         let raw = raw.to_owned();
@@ -283,7 +284,13 @@ impl<T: DeserializeOwned> Objects<T> {
                 tracing::warn!(%name, why, "the stored object does not decode; the update is handled like a create");
                 None
             }
-            Err(refused) => return Err(refused),
+            // It can still be deleted.
+            Err(refused) => {
+                let (name, why) = (&review.request.name, refused.message(&review.request));
+                tracing::warn!(%name, why, "the stored object does not decode; its deletion is allowed without a check");
+                let warning = "the deletion was not checked: the stored object is not valid for the webhook";
+                return Err(Verdict::allow().warn(warning));
+            }
         };
         Ok(Self { old, new })
     }
@@ -301,33 +308,54 @@ impl<T> Objects<T> {
     }
 }
 
+/// What is decided before the author's function is called.
+type Decided = Box<Result<Decision, HandlerError>>;
+
 /// The object to change, and its JSON as the type writes it; or the decision if there is none.
 fn to_mutate<'a, T: DeserializeOwned + Serialize>(
     review: &Review<'a>,
-) -> Result<(T, Value, &'a RawValue), Result<Decision, HandlerError>> {
+) -> Result<(T, Value, &'a RawValue), Decided> {
     let Some(raw) = review.object else {
-        return Err(Ok(Decision::default()));
+        return Err(Box::new(Ok(Decision::default())));
     };
-    let object = decode::<T>(raw).map_err(|refused| Ok(refused.into()))?;
-    let before = encode(&object).map_err(Err)?;
+    let object = decode::<T>(raw).map_err(|refused| Box::new(Ok(refused.into())))?;
+    let before = encode(&object).map_err(|error| Box::new(Err(error)))?;
     Ok((object, before, raw))
 }
 
-fn difference<T: Serialize>(raw: &RawValue, before: &Value, object: &T) -> Result<Patch, HandlerError> {
+pub(crate) fn difference<T: DeserializeOwned + Serialize>(
+    raw: &RawValue,
+    before: &Value,
+    object: &T,
+) -> Result<Patch, HandlerError> {
     let after = encode(object)?;
-    Patch::between(raw, before, &after).map_err(|error| HandlerError::Patch(error.to_string()))
+    let between = |lists| {
+        Patch::between(raw, before, &after, lists).map_err(|error| HandlerError::Patch(error.to_string()))
+    };
+    let patch = between(Lists::Edited)?;
+    // A type may do anything with a list: sort it, merge its items, drop some.
+    let read = |value| serde_json::to_value(serde_json::from_value::<T>(value).ok()?).ok();
+    if patch.edits_lists() && !is_reached(raw, before, &after, read) {
+        return between(Lists::Replaced);
+    }
+    Ok(patch)
 }
 
 fn encode<T: Serialize>(object: &T) -> Result<Value, HandlerError> {
     serde_json::to_value(object).map_err(|error| HandlerError::Patch(error.to_string()))
 }
 
+/// The longest text of a decoder that is shown and logged.
+const MAX_QUOTED: usize = 1024;
+
 /// Decodes an object, or refuses the request.
 fn decode<T: DeserializeOwned>(raw: &RawValue) -> Result<T, Verdict> {
     serde_json::from_str(raw.get()).map_err(|error| {
         let text = error.to_string();
         // The position is one in the review, which the user has not written.
-        let why = text.split(" at line ").next().unwrap_or_default();
+        let why = text.rsplit_once(" at line ").map_or(&*text, |(why, _)| why);
+        // It may quote a value of any length.
+        let why = cut(why, MAX_QUOTED);
         let ty = type_name::<T>().rsplit("::").next().unwrap_or_default();
         Verdict::refuse(
             400,

@@ -30,3 +30,6 @@ pub(crate) use self::{
     handler::{HandlerError, Reply},
     review::{Decision, Review},
 };
+
+#[cfg(test)]
+pub(crate) use self::handler::difference;

@@ -1,4 +1,4 @@
-//! Who asks for what: the request that is reviewed.
+//! The request that is reviewed.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub struct ReviewRequest {
     pub name: String,
     /// The namespace; that of a Namespace is its own name. `None` for other cluster-scoped objects.
     pub namespace: Option<String>,
-    /// Who asks.
+    /// The user who has sent the request.
     pub user: UserInfo,
     /// Whether nothing will be stored: a handler with side effects must not have any then.
     pub is_dry_run: bool,

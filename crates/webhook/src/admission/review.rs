@@ -7,8 +7,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use k8s_openapi::api::authentication::v1::UserInfo;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 
 use super::{Operation, ReviewRequest, Verdict};
@@ -16,6 +15,9 @@ use crate::patch::Patch;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
+
+/// The largest `options` and `userInfo`. A user has some KiB of groups and extra fields.
+const MAX_PART_BYTES: usize = 256 * 1024;
 
 /// The question of a review, with the objects as text.
 #[derive(Debug)]
@@ -54,16 +56,16 @@ struct WireRequest<'a> {
     #[serde(default)]
     namespace: Option<String>,
     operation: Operation,
-    #[serde(default)]
-    user_info: UserInfo,
+    #[serde(default, borrow)]
+    user_info: Option<&'a RawValue>,
     #[serde(default, borrow)]
     object: Option<&'a RawValue>,
     #[serde(default, borrow)]
     old_object: Option<&'a RawValue>,
     #[serde(default)]
     dry_run: Option<bool>,
-    #[serde(default)]
-    options: Option<Value>,
+    #[serde(default, borrow)]
+    options: Option<&'a RawValue>,
 }
 
 /// A kind with its group and version.
@@ -97,13 +99,13 @@ pub struct Resource {
 }
 
 impl<'a> Review<'a> {
-    /// Reads a review, or says why it is none.
+    /// Reads a review. The error says what is wrong with it.
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, String> {
         let review: Envelope<'a> =
             serde_json::from_slice(body).map_err(|error| format!("cannot read the review: {error}"))?;
         if review.kind != KIND || review.api_version != API_VERSION {
             return Err(format!(
-                "expected a review of {API_VERSION}, Kind={KIND}, got {}, Kind={}",
+                "expected a review of {API_VERSION}, Kind={KIND}, got {:.200}, Kind={:.200}",
                 review.api_version, review.kind
             ));
         }
@@ -123,13 +125,26 @@ impl<'a> Review<'a> {
                 name: request.name.unwrap_or_default(),
                 namespace: request.namespace.filter(|namespace| !namespace.is_empty()),
                 operation: request.operation,
-                user: request.user_info,
+                user: small(request.user_info, "userInfo")?.unwrap_or_default(),
                 is_dry_run: request.dry_run.unwrap_or_default(),
-                options: request.options,
+                options: small(request.options, "options")?,
                 ..ReviewRequest::default()
             },
         })
     }
+}
+
+/// Decodes a part of a review that is small in those of an API server, and would be a large tree in others.
+fn small<T: DeserializeOwned>(part: Option<&RawValue>, name: &str) -> Result<Option<T>, String> {
+    let Some(part) = part.map(RawValue::get) else {
+        return Ok(None);
+    };
+    if part.len() > MAX_PART_BYTES {
+        return Err(format!(
+            "the {name} of the review have more than {MAX_PART_BYTES} bytes"
+        ));
+    }
+    serde_json::from_str(part).map_err(|error| format!("cannot read the {name} of the review: {error}"))
 }
 
 /// What a handler has decided.

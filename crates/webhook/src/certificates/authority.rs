@@ -11,7 +11,7 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 
-use super::{Seconds, der::Validity};
+use super::{Seconds, bundle::certified_key, der::Validity};
 
 /// How long a CA is valid.
 pub(super) const AUTHORITY_LIFETIME: Seconds = 365 * 86_400;
@@ -60,7 +60,7 @@ impl Authority {
         let issuer = Issuer::new(params(&self.subject), KeyPair::from_pem(&self.key)?);
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        // No host: a name that is too long for the field would be refused, and nobody reads it.
+        // Not a host, whose name may be too long for this field. It is not compared with anything.
         params.distinguished_name.push(DnType::CommonName, "webhooks");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -82,6 +82,19 @@ impl Authority {
 
     pub(super) fn validity(&self) -> Option<Validity> {
         validity(&self.certificate)
+    }
+
+    /// Whether the leaves that it signs are trusted by its certificate: the key and the name are those of the certificate.
+    pub(super) fn is_usable(&self) -> bool {
+        // As DER writes a text of less than 128 bytes.
+        let length = u8::try_from(self.subject.len()).unwrap_or_default();
+        let subject = [&[0x0c, length], self.subject.as_bytes()].concat();
+        let has_subject = CertificateDer::from_pem_slice(self.certificate.as_bytes())
+            .is_ok_and(|certificate| certificate.windows(subject.len()).any(|text| text == subject));
+        has_subject
+            && self.validity().is_some()
+            && KeyPair::from_pem(&self.key).is_ok()
+            && certified_key(&self.certificate, &self.key).is_ok()
     }
 }
 

@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 pub(crate) struct Bundle(Vec<CertificateDer<'static>>);
 
 impl Bundle {
-    /// Reads the certificates of a PEM document. What is none is left out, as in Go.
+    /// Reads the certificates of a PEM document. Other blocks are skipped, as in Go.
     pub(crate) fn parse(pem: &[u8]) -> Self {
         if pem.len() > MAX_BYTES {
             return Self::default();

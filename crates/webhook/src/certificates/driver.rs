@@ -1,7 +1,8 @@
 //! Sends the requests of a [`Rotation`] to the API server.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use http::{HeaderValue, Method, header};
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, api::PostParams};
@@ -9,11 +10,16 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use windlass_clock::Clock;
 
-use crate::{install::Installer, registration::WebhookAddress};
+use windlass_api::status::StatusClass;
+
+use crate::{
+    install::{CaBundle, InstallPhase, Installer, is_temporary_of_another, was_registered_before},
+    registration::WebhookAddress,
+};
 
 use super::{
-    CertificateSlot, Readiness,
-    rotation::{Entry, Reply, Request, Rotation, Step, TargetState},
+    CertificateSlot, Readiness, Seconds,
+    rotation::{Entry, Request, Response, Rotation, Step, TargetState},
     stored::SecretData,
 };
 
@@ -25,7 +31,7 @@ const FIELD_MANAGER: &str = "windlass-webhook";
 
 /// An object that has the `caBundle` of webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct BundleTarget {
     pub(crate) kind: TargetKind,
     /// The object's name.
     pub(crate) name: String,
@@ -40,7 +46,7 @@ pub(crate) enum TargetKind {
     Crd,
 }
 
-impl Target {
+impl BundleTarget {
     fn path(&self) -> String {
         let collection = match self.kind {
             TargetKind::Validating(_) => "admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
@@ -75,9 +81,11 @@ pub(crate) struct Certificates<'a> {
     pub(crate) store: SecretStore,
     /// Where the API server calls the webhooks.
     pub(crate) address: WebhookAddress,
+    /// When the program started.
+    pub(crate) started: Seconds,
     pub(crate) program: String,
     pub(crate) hosts: Vec<String>,
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<BundleTarget>,
     pub(crate) slot: Arc<CertificateSlot>,
     pub(crate) ready: Readiness,
     /// Notified when a client refused the certificate, which is a reason to look at once.
@@ -86,40 +94,50 @@ pub(crate) struct Certificates<'a> {
     pub(crate) installer: Option<&'a Installer>,
 }
 
+/// The Secret as it was last read or, without one, what it would have.
+#[derive(Default)]
+struct StoreState {
+    memory: Option<SecretData>,
+    secret: Option<Secret>,
+}
+
 impl Certificates<'_> {
-    /// Runs until dropped. It may be dropped at any time.
-    pub(crate) async fn run(&self) {
-        let targets = self.targets.iter().map(Target::describe).collect();
+    /// Runs until `stop` completes, and then ends after the request that is under way.
+    pub(crate) async fn run(&self, stop: impl Future<Output = ()>) {
+        let mut stop = pin!(stop);
+        let targets = self.targets.iter().map(BundleTarget::describe).collect();
         let mut rotation = Rotation::new(&self.program, self.hosts.clone(), targets);
-        let (mut memory, mut is_installed) = (None, false);
-        loop {
+        let mut state = StoreState::default();
+        let mut phase = InstallPhase::Start;
+        // What is registered is read back at once, but not again and again.
+        let mut is_read_back = false;
+        while stop.as_mut().now_or_never().is_none() {
             let now = Clock::system().now().as_second();
             match rotation.next(now) {
                 Step::Send(request) => {
-                    let reply = self.send(request, &mut memory).await;
-                    if let Reply::Failed(why) = &reply {
+                    let response = self.send(request, &mut state).await;
+                    if let Response::Failed(why) = &response {
                         tracing::warn!(why, "the certificates of the webhooks cannot be checked");
                     }
-                    rotation.handle(reply);
+                    rotation.handle(response);
                 }
                 Step::Wait(pause) => {
                     self.publish(&rotation);
-                    // Also later, if a configuration was deleted.
-                    if let (Some(installer), Some(bundle)) = (self.installer, rotation.bundle())
-                        && (!is_installed || rotation.is_target_missing())
-                    {
-                        match installer.install(Some(bundle), is_installed).await {
-                            Ok(()) => {
-                                is_installed = true;
-                                rotation.waited();
-                                continue;
-                            }
-                            Err(error) => tracing::warn!(%error, "cannot register the webhooks"),
-                        }
+                    if rotation.is_contended() {
+                        tracing::warn!(
+                            "another program changes the certificates or the caBundle of the webhooks again and again"
+                        );
                     }
+                    if self.install(&rotation, &mut phase).await && !is_read_back {
+                        is_read_back = true;
+                        rotation.waited();
+                        continue;
+                    }
+                    is_read_back = false;
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = self.asked() => {}
+                        () = &mut stop => return,
                     }
                     rotation.waited();
                 }
@@ -128,7 +146,28 @@ impl Certificates<'_> {
         }
     }
 
-    /// Completes when somebody asks for a check, but not at once: any client can refuse a certificate.
+    /// Registers the webhooks after a complete cycle, so that the bundle is what the Secret has: at the start, and later if
+    /// something of them is missing. Returns whether something was written.
+    async fn install(&self, rotation: &Rotation, phase: &mut InstallPhase) -> bool {
+        let (Some(installer), Some(bundle)) = (self.installer, rotation.settled_bundle()) else {
+            return false;
+        };
+        if *phase == InstallPhase::Repair && !rotation.is_target_incomplete() {
+            return false;
+        }
+        match installer.install(CaBundle::Initial(bundle), *phase).await {
+            Ok(is_written) => {
+                *phase = InstallPhase::Repair;
+                is_written
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot register the webhooks");
+                false
+            }
+        }
+    }
+
+    /// Completes when a client has refused the certificate, but not at once: any client can do that.
     async fn asked(&self) {
         self.check.notified().await;
         tokio::time::sleep(SHORTEST_PAUSE).await;
@@ -145,17 +184,20 @@ impl Certificates<'_> {
         self.ready.set(rotation.readiness(now).map_err(ToOwned::to_owned));
     }
 
-    async fn send(&self, request: Request, memory: &mut Option<SecretData>) -> Reply {
+    async fn send(&self, request: Request, state: &mut StoreState) -> Response {
         let sent = match (&self.store, request) {
             (SecretStore::Memory, Request::GetSecret) => {
                 let version = "0".to_owned();
-                Ok(Reply::Secret(memory.clone().map(|data| (version, data))))
+                Ok(Response::Secret(state.memory.clone().map(|data| (version, data))))
             }
             (SecretStore::Memory, Request::CreateSecret(data) | Request::UpdateSecret { data, .. }) => {
-                *memory = Some(data);
-                Ok(Reply::Written)
+                state.memory = Some(data);
+                Ok(Response::Written)
             }
-            (_, Request::GetTarget(index)) => self.get_target(index).await,
+            (_, Request::GetTarget(index)) => {
+                let sent = self.get_target(index).await;
+                sent.map_err(|error| (error, self.describe(index)))
+            }
             (
                 _,
                 Request::PatchTarget {
@@ -164,49 +206,63 @@ impl Certificates<'_> {
                     paths,
                     bundle,
                 },
-            ) => self.patch_target(index, &version, &paths, bundle).await,
+            ) => {
+                let sent = self.patch_target(index, &version, &paths, bundle).await;
+                sent.map_err(|error| (error, self.describe(index)))
+            }
             (SecretStore::Secret { namespace, name }, request) => {
                 let secrets = Api::namespaced(self.client.clone(), namespace);
-                send_secret(&secrets, name, request).await
+                let sent = send_secret(&secrets, name, request, &mut state.secret).await;
+                sent.map_err(|error| (error, format!("Secret {namespace}/{name}")))
             }
         };
-        sent.unwrap_or_else(|error| match error {
-            // 422: the test of the version in a patch has failed.
-            kube::Error::Api(status) if matches!(status.code, 409 | 422) => Reply::Conflict,
-            error => Reply::Failed(error.to_string()),
+        sent.unwrap_or_else(|(error, object)| match &error {
+            kube::Error::Api(status) if is_conflict(status) => Response::Conflict,
+            _ => Response::Failed(format!("{object}: {error}")),
         })
     }
 
-    async fn get_target(&self, index: usize) -> Result<Reply, kube::Error> {
+    fn describe(&self, index: usize) -> String {
+        self.targets
+            .get(index)
+            .map(BundleTarget::describe)
+            .unwrap_or_default()
+    }
+
+    async fn get_target(&self, index: usize) -> Result<Response, kube::Error> {
         let Some(target) = self.targets.get(index) else {
-            return Ok(Reply::Target(TargetState::Missing));
+            return Ok(Response::Target(TargetState::Absent));
         };
         let found = match self
             .client
             .request::<Value>(request(Method::GET, &target.path(), Vec::new()))
             .await
         {
-            Ok(object) => state(target, &self.address, &object),
-            Err(kube::Error::Api(status)) if status.code == 404 => TargetState::Missing,
+            Ok(object) => self.state(target, &object),
+            Err(kube::Error::Api(status)) if StatusClass::of(&status) == StatusClass::NotFound => {
+                TargetState::Absent
+            }
             Err(error) => return Err(error),
         };
-        Ok(Reply::Target(found))
+        Ok(Response::Target(found))
     }
 
-    /// Writes the bundle into our entries, and nothing else, if nobody has written since `version`.
+    /// Writes the bundle into our entries, and nothing else, if the object still has this version.
     async fn patch_target(
         &self,
         index: usize,
         version: &str,
         paths: &[String],
         bundle: Vec<u8>,
-    ) -> Result<Reply, kube::Error> {
+    ) -> Result<Response, kube::Error> {
         let Some(target) = self.targets.get(index) else {
-            return Ok(Reply::Conflict);
+            return Ok(Response::Conflict);
         };
         let bundle = ByteString(bundle);
+        // The version as part of the object: a conflict (409) if it is another one now. A failed `test` would be 422, like an
+        // object that is refused.
         let mut operations =
-            vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
+            vec![json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version})];
         for path in paths {
             operations.push(json!({"op": "add", "path": format!("{path}/caBundle"), "value": bundle}));
         }
@@ -216,7 +272,38 @@ impl Certificates<'_> {
             .request::<Value>(request(Method::PATCH, &path, body))
             .await?;
         tracing::info!(object = target.describe(), "wrote the caBundle");
-        Ok(Reply::Written)
+        Ok(Response::Written)
+    }
+}
+
+impl Certificates<'_> {
+    fn state(&self, target: &BundleTarget, object: &Value) -> TargetState {
+        let entries = entries(target, &self.address, object);
+        let is_complete = match &target.kind {
+            TargetKind::Validating(names) | TargetKind::Mutating(names) => {
+                entries.len() >= names.len()
+                    && !(was_registered_before(object, self.started) && self.has_others(names, object))
+            }
+            TargetKind::Crd => !entries.is_empty(),
+        };
+        let version = object["metadata"]["resourceVersion"].as_str();
+        TargetState::Present {
+            version: version.unwrap_or_default().to_owned(),
+            entries,
+            // A program on a laptop that stands in for this one has its own bundle.
+            is_complete: is_complete || is_temporary_of_another(&self.address, object),
+        }
+    }
+
+    /// Whether webhooks of other names call us, which an older program has declared.
+    fn has_others(&self, names: &[String], object: &Value) -> bool {
+        let mut webhooks = object["webhooks"].as_array().into_iter().flatten();
+        webhooks.any(|webhook| {
+            let is_declared = webhook["name"]
+                .as_str()
+                .is_some_and(|name| names.iter().any(|own| own == name));
+            !is_declared && self.address.is_called_by(&webhook["clientConfig"])
+        })
     }
 }
 
@@ -234,7 +321,7 @@ fn request(method: Method, path: &str, body: Vec<u8>) -> http::Request<Vec<u8>> 
 
 /// The entries of ours in an object: of our names, and with our address. Others may be those of a program on a laptop, or of
 /// the cluster that it stands in for.
-fn entries(target: &Target, address: &WebhookAddress, object: &Value) -> Vec<Entry> {
+fn entries(target: &BundleTarget, address: &WebhookAddress, object: &Value) -> Vec<Entry> {
     let entry = |path: String, client: &Value| {
         let bundle: Option<ByteString> = serde_json::from_value(client["caBundle"].clone()).ok().flatten();
         Entry {
@@ -269,62 +356,66 @@ fn entries(target: &Target, address: &WebhookAddress, object: &Value) -> Vec<Ent
     }
 }
 
-fn state(target: &Target, address: &WebhookAddress, object: &Value) -> TargetState {
-    let entries = entries(target, address, object);
-    let expected = match &target.kind {
-        TargetKind::Validating(names) | TargetKind::Mutating(names) => names.len(),
-        TargetKind::Crd => 1,
-    };
-    if entries.len() < expected {
-        return TargetState::Missing;
-    }
-    let version = object["metadata"]["resourceVersion"].as_str();
-    TargetState::Present {
-        version: version.unwrap_or_default().to_owned(),
-        entries,
-    }
+/// Whether an object was changed, made or deleted since it was read.
+fn is_conflict(status: &kube::core::Status) -> bool {
+    matches!(
+        StatusClass::of(status),
+        StatusClass::Conflict | StatusClass::AlreadyExists | StatusClass::UidMismatch
+    )
 }
 
-async fn send_secret(secrets: &Api<Secret>, name: &str, request: Request) -> Result<Reply, kube::Error> {
+/// Sends a request for the Secret. `read` is the Secret that was last read: what is not ours in it stays.
+async fn send_secret(
+    secrets: &Api<Secret>,
+    name: &str,
+    request: Request,
+    read: &mut Option<Secret>,
+) -> Result<Response, kube::Error> {
     let params = PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PostParams::default()
     };
-    let secret = |data: SecretData, version: Option<String>| Secret {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            resource_version: version,
-            ..ObjectMeta::default()
-        },
-        data: Some(
-            data.into_iter()
-                .map(|(key, value)| (key, ByteString(value)))
-                .collect(),
-        ),
-        type_: Some("kubernetes.io/tls".to_owned()),
-        ..Secret::default()
-    };
+    let to_data = |data: SecretData| data.into_iter().map(|(key, value)| (key, ByteString(value)));
     match request {
         Request::GetSecret => {
-            let found = secrets.get_opt(name).await?;
-            Ok(Reply::Secret(found.map(|secret| {
-                let data: BTreeMap<_, _> = secret.data.unwrap_or_default();
-                let data = data.into_iter().map(|(key, value)| (key, value.0)).collect();
-                (secret.metadata.resource_version.unwrap_or_default(), data)
+            read.clone_from(&secrets.get_opt(name).await?);
+            Ok(Response::Secret(read.as_ref().map(|secret| {
+                let data = secret.data.iter().flatten();
+                let data = data.map(|(key, value)| (key.clone(), value.0.clone()));
+                let version = secret.metadata.resource_version.clone();
+                (version.unwrap_or_default(), data.collect())
             })))
         }
         Request::CreateSecret(data) => {
-            secrets.create(&params, &secret(data, None)).await?;
+            let secret = Secret {
+                metadata: ObjectMeta {
+                    name: Some(name.to_owned()),
+                    ..ObjectMeta::default()
+                },
+                data: Some(to_data(data).collect()),
+                type_: Some("kubernetes.io/tls".to_owned()),
+                ..Secret::default()
+            };
+            secrets.create(&params, &secret).await?;
             tracing::info!(secret = name, "made a certificate");
-            Ok(Reply::Written)
+            Ok(Response::Written)
         }
         Request::UpdateSecret { version, data } => {
-            secrets
-                .replace(name, &params, &secret(data, Some(version)))
-                .await?;
+            let mut secret = read.clone().unwrap_or_default();
+            if secret.immutable == Some(true) {
+                return Ok(Response::Failed(format!(
+                    "the Secret {name} is immutable, so its certificates cannot be renewed: delete it"
+                )));
+            }
+            secret.metadata.resource_version = Some(version);
+            secret.data.get_or_insert_default().extend(to_data(data));
+            secrets.replace(name, &params, &secret).await?;
             tracing::info!(secret = name, "renewed the certificate");
-            Ok(Reply::Written)
+            Ok(Response::Written)
         }
-        Request::GetTarget(_) | Request::PatchTarget { .. } => Ok(Reply::Conflict),
+        Request::GetTarget(_) | Request::PatchTarget { .. } => Ok(Response::Conflict),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,7 @@ mod slot;
 mod stored;
 
 pub(crate) use self::{
-    driver::{Certificates, SecretStore, Target, TargetKind},
+    driver::{BundleTarget, Certificates, SecretStore, TargetKind},
     files::CertificateFiles,
     slot::{CertificateSlot, Readiness},
 };

@@ -1,7 +1,7 @@
-//! Decides what to do about the certificates. It does no I/O: it asks for requests, and is told their results.
+//! Decides what to do about the certificates. It does no I/O: it returns requests, and takes their results.
 //!
 //! ```text
-//!   GetSecret ─► GetTarget, each ─► what should the Secret have? ─ differs ─► write it ─┐
+//!   GetTarget, each ─► GetSecret ─► what should the Secret have? ─ differs ─► write it ─┐
 //!       ▲                              │ nothing                                        │
 //!       │                              ▼                                                │
 //!       │                           bundles that differ ─► PatchTarget, each ───────────┤
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Every cycle begins with reading, and every write names the version that was read. So a replica may end after any request,
-//! and another one, or itself, continues from what is stored.
+//! and another one, or itself, continues from what is stored. The Secret is read last: a bundle that is written is never older
+//! than the one that it replaces.
 
 use std::time::Duration;
 
@@ -26,10 +27,15 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The first pause after a failed request, and the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
-/// How long CAs whose keys are lost stay trusted. Who deletes the Secret perhaps wants them to end.
+/// How long CAs whose keys are lost stay trusted. The Secret may have been deleted to end their use, so this is short.
 const OVERLAP_AFTER_LOSS: Seconds = 3_600;
 /// Retired CAs that are kept at most; more are only made by a clock that jumps.
 const MAX_RETIRED: usize = 8;
+/// Hosts of a leaf at most, if those of several declarations are collected.
+const MAX_HOSTS: usize = 16;
+/// How many cycles follow each other without a pause. A rotation of the CA takes four, and those of other replicas may come
+/// between them; more of them mean that another program undoes what is written.
+const MAX_RESTARTS: u32 = 10;
 
 /// A request to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,13 +62,13 @@ pub(crate) enum Request {
 
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum Response {
     /// The Secret, if there is one: its version and data.
     Secret(Option<(String, SecretData)>),
     Target(TargetState),
     /// The write is done.
     Written,
-    /// Somebody else has written meanwhile.
+    /// The object was changed, made or deleted since it was read.
     Conflict,
     /// The request failed.
     Failed(String),
@@ -71,11 +77,14 @@ pub(crate) enum Reply {
 /// What is known of a configuration or a CRD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TargetState {
-    /// It does not exist, or has no webhook of ours.
-    Missing,
+    /// It does not exist.
+    Absent,
     Present {
         version: String,
+        /// The webhooks that call us.
         entries: Vec<Entry>,
+        /// Whether these are all.
+        is_complete: bool,
     },
 }
 
@@ -89,9 +98,19 @@ pub(crate) struct Entry {
 }
 
 impl TargetState {
+    fn is_complete(&self) -> bool {
+        matches!(
+            self,
+            Self::Present {
+                is_complete: true,
+                ..
+            }
+        )
+    }
+
     fn bundles(&self) -> impl Iterator<Item = &[u8]> {
         let entries = match self {
-            Self::Missing => &[][..],
+            Self::Absent => &[][..],
             Self::Present { entries, .. } => entries,
         };
         entries.iter().filter_map(|entry| entry.bundle.as_deref())
@@ -120,27 +139,36 @@ pub(crate) struct Rotation {
     /// The targets' names, for messages.
     targets: Vec<String>,
     phase: Phase,
-    /// The pause after the last failure.
+    /// The pause after the last failure since there was nothing to write.
     retry: Option<Duration>,
     served: Option<Leaf>,
     bundle: Option<String>,
-    is_target_missing: bool,
+    /// Whether the last cycle has found nothing to write.
+    is_settled: bool,
+    is_target_incomplete: bool,
+    /// Cycles without a pause since there was nothing to write.
+    restarts: u32,
     /// Why the replica is not ready.
     not_ready: Option<String>,
+    /// Whether it was ready before.
+    was_ready: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Phase {
+    /// The next cycle begins, after a pause.
     Start,
-    /// Reads the targets, in order.
-    Reading {
+    /// The next cycle begins at once.
+    Restart,
+    /// Reads the targets, in order, and then the Secret.
+    Reading { states: Vec<TargetState> },
+    /// Everything was read.
+    Read {
         secret: Box<Secret>,
         states: Vec<TargetState>,
     },
     /// Patches the targets that differ, in reverse order.
-    Patching {
-        patches: Vec<Request>,
-    },
+    Patching { patches: Vec<Request> },
     /// A request is under way.
     Sent(Box<Phase>),
     /// Nothing to do until the next check.
@@ -167,7 +195,10 @@ impl Rotation {
             retry: None,
             served: None,
             bundle: None,
-            is_target_missing: false,
+            is_settled: false,
+            is_target_incomplete: false,
+            restarts: 0,
+            was_ready: false,
             not_ready: Some("the certificate has not been read yet".to_owned()),
         }
     }
@@ -193,33 +224,56 @@ impl Rotation {
         }
     }
 
-    /// The CAs to trust, once there is a certificate.
-    pub(crate) fn bundle(&self) -> Option<&str> {
-        self.bundle.as_deref()
+    /// The CAs to trust, right after a cycle that has found nothing to write.
+    pub(crate) fn settled_bundle(&self) -> Option<&str> {
+        self.bundle.as_deref().filter(|_| self.is_settled)
     }
 
-    /// Whether a target was missing when it was last read.
-    pub(crate) fn is_target_missing(&self) -> bool {
-        self.is_target_missing
+    /// Whether a target was absent or incomplete when it was last read.
+    pub(crate) fn is_target_incomplete(&self) -> bool {
+        self.is_target_incomplete
+    }
+
+    /// Whether writes are undone again and again.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.restarts >= MAX_RESTARTS
     }
 
     /// What to do next. After [`Step::Wait`] it begins a new cycle.
     pub(crate) fn next(&mut self, now: Seconds) -> Step {
         match std::mem::replace(&mut self.phase, Phase::Start) {
-            // Sent, but the reply was lost with the request: the cycle starts again.
-            Phase::Start | Phase::Sent(_) => self.send(Phase::Start, Request::GetSecret),
-            Phase::Reading { secret, states } if states.len() < self.targets.len() => {
-                let request = Request::GetTarget(states.len());
-                self.send(Phase::Reading { secret, states }, request)
-            }
-            Phase::Reading { secret, states } => self.decide(*secret, &states, now),
+            // Sent, but the response was lost with the request: the cycle starts again.
+            Phase::Restart | Phase::Sent(_) => self.restart_cycle(),
+            Phase::Start => self.read(Vec::new()),
+            Phase::Reading { states } => self.read(states),
+            Phase::Read { secret, states } => self.decide(*secret, &states, now),
             Phase::Patching { mut patches } => match patches.pop() {
                 Some(patch) => self.send(Phase::Patching { patches }, patch),
                 // What was written is read back at once.
-                None => self.send(Phase::Start, Request::GetSecret),
+                None => self.restart_cycle(),
             },
             Phase::Idle(pause) => Step::Wait(pause),
         }
+    }
+
+    fn restart_cycle(&mut self) -> Step {
+        self.restarts += 1;
+        let Some(excess) = self.restarts.checked_sub(MAX_RESTARTS) else {
+            return self.read(Vec::new());
+        };
+        let pause = (FIRST_RETRY * 2_u32.pow(excess.min(10))).min(LONGEST_RETRY);
+        self.phase = Phase::Idle(pause);
+        Step::Wait(pause)
+    }
+
+    fn read(&mut self, states: Vec<TargetState>) -> Step {
+        self.is_settled = false;
+        let request = if states.len() < self.targets.len() {
+            Request::GetTarget(states.len())
+        } else {
+            Request::GetSecret
+        };
+        self.send(Phase::Reading { states }, request)
     }
 
     fn send(&mut self, then: Phase, request: Request) -> Step {
@@ -228,35 +282,36 @@ impl Rotation {
     }
 
     /// The result of the last request.
-    pub(crate) fn handle(&mut self, reply: Reply) {
-        let Phase::Sent(phase) = std::mem::replace(&mut self.phase, Phase::Start) else {
+    pub(crate) fn handle(&mut self, response: Response) {
+        let Phase::Sent(phase) = std::mem::replace(&mut self.phase, Phase::Restart) else {
             return;
         };
-        if let Reply::Failed(why) = reply {
+        if let Response::Failed(why) = response {
             let pause = self
                 .retry
                 .map_or(FIRST_RETRY, |pause| (pause * 2).min(LONGEST_RETRY));
             self.retry = Some(pause);
             self.phase = Phase::Idle(pause);
-            // A certificate that was trusted still is, as far as anyone knows.
+            // A certificate that was trusted probably still is.
             if self.served.is_none() {
                 self.not_ready = Some(why);
             }
             return;
         }
-        self.retry = None;
-        self.phase = match (*phase, reply) {
-            (Phase::Start, Reply::Secret(found)) => Phase::Reading {
-                secret: Box::new(Secret::new(found)),
-                states: Vec::new(),
-            },
-            (Phase::Reading { secret, mut states }, Reply::Target(state)) => {
+        self.phase = match (*phase, response) {
+            (Phase::Reading { mut states }, Response::Target(state)) => {
                 states.push(state);
-                Phase::Reading { secret, states }
+                Phase::Reading { states }
             }
-            (Phase::Patching { patches }, Reply::Written | Reply::Conflict) => Phase::Patching { patches },
-            // A write of the Secret, or somebody else's: read what it is now.
-            _ => Phase::Start,
+            (Phase::Reading { states }, Response::Secret(found)) => Phase::Read {
+                secret: Box::new(Secret::new(found)),
+                states,
+            },
+            (Phase::Patching { patches }, Response::Written | Response::Conflict) => {
+                Phase::Patching { patches }
+            }
+            // A write of the Secret, by this replica or another: it is read again.
+            _ => Phase::Restart,
         };
     }
 
@@ -289,11 +344,11 @@ impl Rotation {
             return Step::Wait(CHECK_INTERVAL);
         };
         self.serve(&stored, states, now);
-        self.is_target_missing = states.contains(&TargetState::Missing);
+        self.is_target_incomplete = !states.iter().all(TargetState::is_complete);
         let bundle = self.bundle.insert(stored.bundle()).clone().into_bytes();
         let mut patches = Vec::new();
         for (index, state) in states.iter().enumerate() {
-            if let TargetState::Present { version, entries } = state
+            if let TargetState::Present { version, entries, .. } = state
                 && entries.iter().any(|entry| entry.bundle.as_ref() != Some(&bundle))
             {
                 patches.push(Request::PatchTarget {
@@ -307,6 +362,9 @@ impl Rotation {
         match patches.pop() {
             Some(patch) => self.send(Phase::Patching { patches }, patch),
             None => {
+                self.is_settled = true;
+                self.restarts = 0;
+                self.retry = None;
                 self.phase = Phase::Idle(CHECK_INTERVAL);
                 Step::Wait(CHECK_INTERVAL)
             }
@@ -384,8 +442,21 @@ impl Rotation {
         let is_replaced = wanted.authorities.signing != stored.authorities.signing;
         // A leaf that ends with its CA is renewed with the next one, and not again before.
         let is_worth_it = is_leaf_due && Self::would_last_longer(&wanted, now);
-        if is_replaced || is_worth_it || !wanted.has_valid_leaf(&self.hosts, now) {
-            wanted.leaf = Some(wanted.authorities.signing.issue(&self.hosts, now)?);
+        let is_valid = wanted.has_valid_leaf(&self.hosts, now);
+        if is_replaced || is_worth_it || !is_valid {
+            // Others are added: replicas of another declaration, during a rollout, would make a leaf for theirs in turn.
+            let mut hosts = self.hosts.clone();
+            if !is_valid {
+                let others = stored
+                    .authorities
+                    .hosts
+                    .iter()
+                    .filter(|host| !self.hosts.contains(host));
+                hosts.extend(others.cloned());
+                hosts.truncate(MAX_HOSTS.max(self.hosts.len()));
+            }
+            wanted.leaf = Some(wanted.authorities.signing.issue(&hosts, now)?);
+            wanted.authorities.hosts = hosts;
         }
         Ok((wanted != *stored).then_some(wanted))
     }
@@ -419,6 +490,7 @@ impl Rotation {
                 signing,
                 next: None,
                 retired,
+                hosts: self.hosts.clone(),
             },
         })
     }
@@ -437,19 +509,30 @@ impl Rotation {
             });
         if keeps_old {
             self.not_ready = None;
-            return;
+        } else {
+            self.not_ready = new.err();
+            self.served = Some(leaf.clone());
         }
-        self.not_ready = new.err();
-        self.served = Some(leaf.clone());
+        // Later, the webhooks and conversions that are still registered are not to lose this replica.
+        if !self.was_ready && self.not_ready.is_none() {
+            let incomplete = states
+                .iter()
+                .zip(&self.targets)
+                .find(|(state, _)| !state.is_complete());
+            self.not_ready = incomplete.map(|(_, name)| {
+                format!(
+                    "{name} does not exist, or does not have all of these webhooks: apply it, or start with `--install`"
+                )
+            });
+        }
+        self.was_ready |= self.not_ready.is_none();
     }
 
     /// Whether every bundle trusts a leaf, or which does not.
     fn trust(&self, leaf: &Leaf, states: &[TargetState], now: Seconds) -> Result<(), String> {
         for (state, name) in states.iter().zip(&self.targets) {
             let TargetState::Present { entries, .. } = state else {
-                return Err(format!(
-                    "{name} does not exist, or does not call these webhooks: apply it, or start with `--install`"
-                ));
+                continue;
             };
             for entry in entries {
                 entry
@@ -477,7 +560,7 @@ impl Secret {
 fn is_trusted_everywhere(authority: &Authority, states: &[TargetState]) -> bool {
     states.iter().all(|state| match state {
         // Its bundle is written together with it.
-        TargetState::Missing => true,
+        TargetState::Absent => true,
         TargetState::Present { entries, .. } => entries
             .iter()
             .all(|entry| entry.bundle().contains(&authority.certificate)),

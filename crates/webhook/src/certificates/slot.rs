@@ -12,7 +12,7 @@ use rustls::{
 };
 use tokio::sync::watch;
 
-use super::bundle::certified_key;
+use super::{Seconds, authority::validity, bundle::certified_key};
 
 /// The certificate in use. Written by who reads the Secret or the files, read by every handshake.
 #[derive(Debug, Default)]
@@ -32,6 +32,18 @@ impl CertificateSlot {
         self.current.store(Some(Arc::new(certified_key(chain, key)?)));
         *source = (chain.to_owned(), key.to_owned());
         Ok(())
+    }
+
+    /// Whether the certificate in use is valid at this time.
+    pub(super) fn is_valid(&self, now: Seconds) -> bool {
+        let source = self.source.lock();
+        validity(&source.0).is_some_and(|validity| validity.includes(now))
+    }
+
+    /// The chain in use.
+    #[cfg(test)]
+    pub(super) fn chain(&self) -> String {
+        self.source.lock().0.clone()
     }
 
     pub(crate) fn is_served(&self) -> bool {

@@ -3,7 +3,7 @@
 //! | key | value |
 //! |---|---|
 //! | `tls.crt`, `tls.key` | the leaf, as in any Secret of type `kubernetes.io/tls` |
-//! | `ca.crt` | the bundle, for who wants to call the webhooks |
+//! | `ca.crt` | the bundle, for other clients |
 //! | `authorities.json` | the CAs with their keys |
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Seconds,
-    authority::{Authority, Leaf},
+    authority::{Authority, Leaf, validity},
     bundle::{Bundle, certified_key},
 };
 
@@ -42,9 +42,12 @@ pub(super) struct Authorities {
     /// CAs that signed leaves which may still be served.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) retired: Vec<Retired>,
+    /// The names and addresses that the leaf is for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) hosts: Vec<String>,
 }
 
-/// A CA that signs no more.
+/// A CA that no longer signs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Retired {
     pub(super) certificate: String,
@@ -57,8 +60,16 @@ impl Stored {
     pub(super) fn parse(data: &SecretData) -> Option<Self> {
         let text = |key: &str| String::from_utf8(data.get(key)?.clone()).ok();
         let leaf = text(CERTIFICATE_KEY).zip(text(PRIVATE_KEY_KEY));
+        let mut authorities: Authorities = serde_json::from_slice(data.get(AUTHORITIES_KEY)?).ok()?;
+        if !authorities.signing.is_usable() {
+            return None;
+        }
+        authorities.next = authorities.next.filter(Authority::is_usable);
+        authorities
+            .retired
+            .retain(|retired| validity(&retired.certificate).is_some());
         Some(Self {
-            authorities: serde_json::from_slice(data.get(AUTHORITIES_KEY)?).ok()?,
+            authorities,
             leaf: leaf
                 .map(|(chain, key)| Leaf { chain, key })
                 .filter(|leaf| certified_key(&leaf.chain, &leaf.key).is_ok()),

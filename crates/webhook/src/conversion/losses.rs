@@ -6,7 +6,7 @@
 //!   v2 ─► v1 ─► v2'      a loss: path, value in v2, hash of the value in v2'
 //! ```
 //!
-//! When the object is converted to v2 again, and the hash still matches, nobody has changed what v1 shows of that field, and
+//! When the object is converted to v2 again, and the hash still matches, what v1 shows of that field was not changed, and
 //! the value is restored. Otherwise the change wins, and the loss is dropped.
 
 use std::collections::BTreeSet;
@@ -148,7 +148,21 @@ pub(super) fn take(metadata: &mut Value, api_version: &str) -> Option<Vec<Loss>>
     if annotations.is_empty() {
         metadata.as_object_mut()?.remove("annotations");
     }
-    serde_json::from_str(text.as_str()?).ok()
+    let losses: Vec<Loss> = serde_json::from_str(text.as_str()?).ok()?;
+    are_separate(&losses).then_some(losses)
+}
+
+/// Whether no path is another one, or within another one, as [`between`] finds them. Users can write the annotation, and each
+/// path costs as much as what it points to.
+fn are_separate(losses: &[Loss]) -> bool {
+    let key = |part: &str| part.replace("~1", "/").replace("~0", "~");
+    let mut paths: Vec<Vec<String>> = losses
+        .iter()
+        .map(|loss| loss.path.split('/').map(key).collect())
+        .collect();
+    paths.sort_unstable();
+    // A path sorts right before those within it.
+    paths.is_sorted_by(|path, next| !next.starts_with(path))
 }
 
 /// Writes the losses of a version to the metadata; without losses, removes old ones.
@@ -179,4 +193,47 @@ pub(super) fn put(metadata: &mut Value, api_version: &str, losses: &[Loss]) -> R
 fn annotation(api_version: &str) -> String {
     let version = api_version.rsplit('/').next().unwrap_or_default();
     format!("{ANNOTATION_PREFIX}{version}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn taken(paths: &[String]) -> Option<Vec<Loss>> {
+        let losses: Vec<_> = paths
+            .iter()
+            .map(|path| json!({"path": path, "seen": "x"}))
+            .collect();
+        let text = Value::from(losses).to_string();
+        let mut metadata = json!({"annotations": {annotation("v1"): text}});
+        take(&mut metadata, "v1")
+    }
+
+    #[test]
+    fn annotation_with_overlapping_paths_is_ignored() {
+        for (paths, is_read) in [
+            (&["/spec/a", "/spec/b"][..], true),
+            (&["/spec/b", "/spec/a-b", "/spec/a"], true),
+            (&["/spec", "/spec"], false),
+            (&["/spec", "/specs"], true),
+            (&["/spec/a/b", "/spec/c", "/spec/a"], false),
+            (&["/spec/a~", "/spec/a~0"], false),
+            (&["", "/spec"], false),
+        ] {
+            let paths: Vec<_> = paths.iter().map(|&path| path.to_owned()).collect();
+            assert_eq!(taken(&paths).is_some(), is_read, "{paths:?}");
+        }
+        let same = vec!["/spec".to_owned(); 9_000];
+        assert_eq!(taken(&same), None, "each would hash the whole spec");
+    }
+
+    #[test]
+    fn losses_that_are_found_are_separate() {
+        let known = json!({"a": {"b": 1, "c": {"d": 2}}, "a-b": 3, "e~": 4, "e": {"/": 5}});
+        for back in [json!({}), json!({"a": {"c": {}}}), json!({"a": 1, "e": {}})] {
+            assert!(are_separate(&between(&known, &back)));
+        }
+    }
 }

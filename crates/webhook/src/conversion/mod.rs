@@ -28,8 +28,13 @@ use std::{
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use windlass_runtime::metrics::prometheus_client::metrics::counter::Counter;
 
+pub(crate) use self::pending::pending_conversion;
 pub use self::{moved::ConvertEach, pending::await_conversion};
+
+/// The error of a conversion that has panicked.
+pub(crate) const PANICKED: &str = "the conversion panicked";
 
 /// A version of a kind. Every type of a custom resource is one.
 pub trait Version:
@@ -87,6 +92,7 @@ pub fn convert<Hub: Version>() -> Conversion<Hub> {
             plural: Hub::plural(&dynamic).into_owned(),
             versions: BTreeMap::new(),
             keeps_losses: false,
+            panics: Counter::default(),
         },
         hub: PhantomData,
     };
@@ -169,6 +175,8 @@ pub(crate) struct Converter {
     /// By API version.
     versions: BTreeMap<String, Codec>,
     keeps_losses: bool,
+    /// Counts panics.
+    pub(crate) panics: Counter,
 }
 
 /// One version: how it is read and written, and the versions that it converts to.
@@ -303,7 +311,10 @@ impl Converter {
     /// Converts an object to this API version.
     pub(crate) fn convert(&self, object: Value, to: &str) -> Result<Value, String> {
         let caught = std::panic::catch_unwind(AssertUnwindSafe(|| self.convert_object(object, to)));
-        caught.unwrap_or_else(|_| Err("the conversion panicked".to_owned()))
+        caught.unwrap_or_else(|_| {
+            self.panics.inc();
+            Err(PANICKED.to_owned())
+        })
     }
 
     fn convert_object(&self, object: Value, to: &str) -> Result<Value, String> {

@@ -23,7 +23,13 @@ const NOWHERE: &str = "https://127.0.0.1:1/the-conversion-webhook-is-not-registe
 /// # Ok(()) }
 /// ```
 pub fn await_conversion(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    crd.spec.conversion = Some(CustomResourceConversion {
+    crd.spec.conversion = Some(pending_conversion());
+    crd
+}
+
+/// The conversion of a CRD whose conversion is not registered: every call of it fails.
+pub(crate) fn pending_conversion() -> CustomResourceConversion {
+    CustomResourceConversion {
         strategy: "Webhook".to_owned(),
         webhook: Some(WebhookConversion {
             client_config: Some(WebhookClientConfig {
@@ -32,6 +38,5 @@ pub fn await_conversion(mut crd: CustomResourceDefinition) -> CustomResourceDefi
             }),
             conversion_review_versions: vec!["v1".to_owned()],
         }),
-    });
-    crd
+    }
 }

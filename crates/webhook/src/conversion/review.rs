@@ -6,10 +6,15 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
+use windlass_api::field_error::cut;
+
 use super::Converter;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
+
+/// The longest text of an object or an error that is shown and logged.
+const MAX_QUOTED: usize = 1024;
 
 #[derive(Deserialize)]
 struct Envelope<'a> {
@@ -45,7 +50,7 @@ impl Converter {
             serde_json::from_slice(body).map_err(|error| format!("cannot read the review: {error}"))?;
         if review.kind != KIND || review.api_version != API_VERSION {
             return Err(format!(
-                "expected a review of {API_VERSION}, Kind={KIND}, got {}, Kind={}",
+                "expected a review of {API_VERSION}, Kind={KIND}, got {:.200}, Kind={:.200}",
                 review.api_version, review.kind
             ));
         }
@@ -58,8 +63,10 @@ impl Converter {
             .map(|object| {
                 let object: Value = serde_json::from_str(object.get()).map_err(|error| error.to_string())?;
                 let described = describe(&object);
-                self.convert(object, wanted)
-                    .map_err(|why| format!("cannot convert {described} to {wanted}: {why}"))
+                self.convert(object, wanted).map_err(|why| {
+                    let (wanted, why) = (cut(wanted, MAX_QUOTED), cut(&why, MAX_QUOTED));
+                    format!("cannot convert {described} to {wanted}: {why}")
+                })
             })
             .collect();
         let answer = match converted {
@@ -98,7 +105,7 @@ impl Converter {
 
 /// `Cone default/big in example.com/v1`
 fn describe(object: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let text = |value: &Value| cut(value.as_str().unwrap_or_default(), MAX_QUOTED).into_owned();
     let metadata = &object["metadata"];
     let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
     let separator = if namespace.is_empty() { "" } else { "/" };

@@ -1,16 +1,90 @@
 //! Which item of a list was which before a change.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet, VecDeque},
+};
 
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
-/// Fields that identify the items of Kubernetes' lists, in the order in which they are tried.
-const IDENTITIES: [&str; 6] = ["name", "uid", "key", "id", "type", "ip"];
+/// Fields that identify the items of Kubernetes' lists, in the order in which they are tried: the keys of its schemas, and what
+/// custom resources use.
+const IDENTITIES: [&str; 14] = [
+    "name",
+    "uid",
+    "key",
+    "id",
+    "type",
+    "ip",
+    "containerPort",
+    "mountPath",
+    "devicePath",
+    "port",
+    "topologyKey",
+    "resourceName",
+    "host",
+    "path",
+];
+
+/// Items that are compared with each other at most, where there is no identity.
+const MAX_COMPARED: usize = 4096;
+
+/// Whether the items that a client has sent are at the same places in what the type has written of them.
+pub(super) fn is_in_order<R: RawItem>(raw: &[R], before: &[Value]) -> bool {
+    raw.len() == before.len()
+        && raw.iter().zip(before).all(|(raw, before)| {
+            // What is too deep for a tree is not reordered by its content.
+            raw.to_tree().is_none_or(|raw| is_same_item(&raw, before))
+        })
+}
+
+/// An item as the client has sent it.
+pub(super) trait RawItem {
+    fn to_tree(&self) -> Option<Cow<'_, Value>>;
+}
+
+impl RawItem for Value {
+    fn to_tree(&self) -> Option<Cow<'_, Value>> {
+        Some(Cow::Borrowed(self))
+    }
+}
+
+impl RawItem for &RawValue {
+    fn to_tree(&self) -> Option<Cow<'_, Value>> {
+        serde_json::from_str(self.get()).ok().map(Cow::Owned)
+    }
+}
+
+/// Whether a type may have written `raw` as `before`: by their identity, or else by what both have.
+fn is_same_item(raw: &Value, before: &Value) -> bool {
+    let text = |item: &Value, field: &str| item.get(field).and_then(Value::as_str).map(ToOwned::to_owned);
+    for field in IDENTITIES {
+        if let (Some(raw), Some(before)) = (text(raw, field), text(before, field)) {
+            return raw == before;
+        }
+    }
+    agrees(raw, before)
+}
+
+/// Whether what both have is the same.
+fn agrees(raw: &Value, before: &Value) -> bool {
+    match (raw, before) {
+        (Value::Null, _) => true,
+        (Value::Object(raw), Value::Object(before)) => before.iter().all(|(key, before)| {
+            let raw = raw.get(key);
+            raw.is_none_or(|raw| agrees(raw, before))
+        }),
+        (Value::Array(raw), Value::Array(before)) => is_in_order(raw, before),
+        (Value::Number(raw), Value::Number(before)) => raw == before || raw.as_f64() == before.as_f64(),
+        (raw, before) => raw == before,
+    }
+}
 
 /// For each item of `after` the index of the item of `before` that it was; `None` for a new one. No index occurs twice.
 ///
 /// Equal items at both ends are themselves. Of the others, equal ones are the same; then those with the same name or other
-/// identity; then, if as many are left on both sides and none has an identity, those in the same order.
+/// identity; then, if as many are left on both sides and none has an identity, those in the same order, and otherwise those
+/// that have most fields in common.
 pub(super) fn align(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
     let common =
         |pairs: &mut dyn Iterator<Item = (&Value, &Value)>| pairs.take_while(|(a, b)| a == b).count();
@@ -53,9 +127,42 @@ pub(super) fn align(before: &[Value], after: &[Value]) -> Vec<Option<usize>> {
                 origins[new] = Some(old);
             }
         }
-        None => {}
+        None => pair_similar(before, after, &left_before, &left_after, &mut origins),
     }
     origins
+}
+
+/// Pairs items that have equal fields: each new one with the old one with which it has most in common.
+fn pair_similar(
+    before: &[Value],
+    after: &[Value],
+    left_before: &[usize],
+    left_after: &[usize],
+    origins: &mut [Option<usize>],
+) {
+    if left_before.len().saturating_mul(left_after.len()) > MAX_COMPARED {
+        return;
+    }
+    let common = |old: usize, new: usize| {
+        let fields = after[new].as_object().into_iter().flatten();
+        fields
+            .filter(|(key, value)| before[old].get(key.as_str()) == Some(value))
+            .count()
+    };
+    let mut left_before = left_before.to_vec();
+    for &new in left_after {
+        let best = left_before
+            .iter()
+            .enumerate()
+            .rev()
+            .max_by_key(|(_, old)| common(**old, new));
+        if let Some((position, &old)) = best
+            && common(old, new) > 0
+        {
+            origins[new] = Some(old);
+            left_before.remove(position);
+        }
+    }
 }
 
 /// Pairs the items that are left and have the same key.
@@ -87,7 +194,7 @@ fn is_identity<'a>(field: &str, items: impl Iterator<Item = &'a Value>) -> bool 
     let mut items = items.peekable();
     items.peek().is_some()
         && items.all(|item| match &item[field] {
-            Value::String(text) => seen.insert(text.as_str()),
+            identity @ (Value::String(_) | Value::Number(_)) => seen.insert(identity),
             _ => false,
         })
 }

@@ -10,7 +10,7 @@ fn raw(value: &Value) -> Box<RawValue> {
 }
 
 fn between(raw_value: &Value, before: &Value, after: &Value) -> Value {
-    let patch = Patch::between(&raw(raw_value), before, after).expect("not deep");
+    let patch = Patch::between(&raw(raw_value), before, after, Lists::Edited).expect("not deep");
     serde_json::to_value(patch).expect("JSON")
 }
 
@@ -207,5 +207,162 @@ proptest! {
         let (before, after) = (known(&raw), known(&after));
         let patched = applied(&raw, &between(&raw, &before, &after));
         prop_assert_eq!(overlay_value(raw, &before, &after), patched);
+    }
+}
+
+/// A type that does with lists what types do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Object {
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    set: BTreeSet<String>,
+    hashed: std::collections::HashSet<u8>,
+    #[serde(deserialize_with = "sorted")]
+    sorted: Vec<Item>,
+    items: Vec<Item>,
+    pairs: Vec<(u8, Option<String>)>,
+    map: BTreeMap<String, BTreeSet<Item>>,
+    nested: Option<Box<Object>>,
+    any: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+struct Item {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    size: u8,
+    tags: BTreeSet<String>,
+}
+
+fn sorted<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Item>, D::Error> {
+    let mut items = Vec::<Item>::deserialize(deserializer)?;
+    items.sort();
+    items.dedup();
+    Ok(items)
+}
+
+fn item() -> impl Strategy<Value = Value> {
+    let fields = (
+        proptest::option::of("[ab]"),
+        proptest::option::of(0..3_u8),
+        proptest::option::of(collection::vec("[ab]", 0..3)),
+        any::<bool>(),
+    );
+    fields.prop_map(|(name, size, tags, is_unknown)| {
+        let mut item = json!({});
+        for (key, value) in [
+            ("name", json!(name)),
+            ("size", json!(size)),
+            ("tags", json!(tags)),
+        ] {
+            if !value.is_null() {
+                item[key] = value;
+            }
+        }
+        if is_unknown {
+            item["unknown"] = item["name"].clone();
+        }
+        item
+    })
+}
+
+fn typed() -> impl Strategy<Value = Value> {
+    let items = || collection::vec(item(), 0..4);
+    let level = || {
+        let fields = (
+            collection::vec("[abc]", 0..4),
+            collection::vec(0..4_u8, 0..4),
+            items(),
+            items(),
+            collection::vec((0..3_u8, proptest::option::of("[ab]")), 0..3),
+            collection::btree_map("[ab]", items(), 0..3),
+            proptest::option::of(document()),
+        );
+        fields.prop_map(|(set, hashed, sorted, items, pairs, map, any)| {
+            json!({
+                "set": set, "hashed": hashed, "sorted": sorted, "items": items, "pairs": pairs, "map": map, "any": any,
+                "unknown": 1,
+            })
+        })
+    };
+    (level(), proptest::option::of(level())).prop_map(|(mut outer, inner)| {
+        outer["nested"] = json!(inner);
+        outer
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 1_000 }))]
+
+    #[test]
+    fn patch_of_any_type_yields_what_the_author_wanted(sent in typed(), other in typed(), kept in 0..128_u8) {
+        // The author's change: some fields become those of another object.
+        let object: Object = from_value(sent.clone()).expect("an object");
+        let mut changed = object.clone();
+        let other: Object = from_value(other).expect("an object");
+        let is_changed = |bit: u8| kept >> bit & 1 == 1;
+        if is_changed(0) { changed.set.pop_first(); }
+        if is_changed(1) { changed.hashed = other.hashed; }
+        if is_changed(2) { changed.sorted.truncate(1); changed.sorted.extend(other.sorted.into_iter().take(1)); }
+        if is_changed(3) { changed.items.reverse(); changed.items.extend(other.items.into_iter().take(1)); }
+        if is_changed(4) { changed.pairs.pop(); }
+        if is_changed(5) { changed.map.values_mut().for_each(|items| drop(items.pop_first())); }
+        if is_changed(6) && let Some(nested) = &mut changed.nested { nested.set.insert("z".to_owned()); }
+        let before = serde_json::to_value(&object).expect("JSON");
+        let after = serde_json::to_value(&changed).expect("JSON");
+        let patch = crate::admission::difference(&raw(&sent), &before, &changed).expect("a patch");
+        let result = applied(&sent, &serde_json::to_value(&patch).expect("JSON"));
+        let wanted: Object = from_value(after).expect("an object");
+        prop_assert_eq!(from_value::<Object>(result.clone()).ok(), Some(wanted), "{}", result);
+        prop_assert_eq!(&result["unknown"], 1);
+    }
+}
+
+#[test]
+fn removal_from_a_reordered_list_removes_the_right_item() {
+    let object: Object = from_value(json!({"set": ["b", "a"]})).expect("an object");
+    let before = serde_json::to_value(&object).expect("JSON");
+    let mut changed = object;
+    changed.set.remove("a");
+    let patch = crate::admission::difference(&raw(&json!({"set": ["b", "a"]})), &before, &changed);
+    let patch = serde_json::to_value(patch.expect("a patch")).expect("JSON");
+    assert_eq!(
+        applied(&json!({"set": ["b", "a"]}), &patch),
+        json!({"set": ["b"]})
+    );
+}
+
+#[test]
+fn items_without_a_name_keep_their_unknown_fields() {
+    for (before, after) in [
+        // A port is removed, and another one changed.
+        (
+            json!([{"containerPort": 1, "protocol": "TCP"}, {"containerPort": 2}, {"containerPort": 3}]),
+            json!([{"containerPort": 2, "hostPort": 5}, {"containerPort": 3}]),
+        ),
+        (
+            json!([{"mountPath": "/a"}, {"mountPath": "/b"}]),
+            json!([{"mountPath": "/b", "readOnly": true}]),
+        ),
+        // There is no field that all have.
+        (
+            json!([{"configMapRef": {"name": "a"}}, {"secretRef": {"name": "b"}}, {"prefix": "x"}]),
+            json!([{"secretRef": {"name": "b"}, "prefix": "y"}, {"prefix": "x"}]),
+        ),
+    ] {
+        let mut sent = before.clone();
+        for item in sent.as_array_mut().into_iter().flatten() {
+            item["unknown"] = 1.into();
+        }
+        let patch = between(&json!({"l": sent}), &json!({"l": before}), &json!({"l": after}));
+        let result = applied(&json!({"l": sent}), &patch);
+        for item in result["l"].as_array().expect("a list") {
+            assert_eq!(item["unknown"], 1, "{result}");
+        }
+        assert_eq!(
+            result["l"].as_array().map(Vec::len),
+            after.as_array().map(Vec::len)
+        );
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use kube::Api;
 use serde_json::{Value, json};
-use windlass_runtime::Manager;
+use windlass_runtime::{CrdInstaller, Manager};
 use windlass_suite::{Context, RunningManager};
 use windlass_webhook::{AdmissionWebhook, ManagerExt, WebhookOptions, Webhooks};
 
@@ -32,7 +32,10 @@ pub(super) async fn run(
 ) -> anyhow::Result<RunningManager> {
     let mut options = WebhookOptions::default();
     options.listen = Some(free_address()?);
-    let manager = Manager::new(ctx.client()).quiet().webhooks(webhooks, options);
+    let manager = Manager::new(ctx.client())
+        .quiet()
+        .webhooks(webhooks, options)
+        .install(CrdInstaller::new([]).apply());
     let running = RunningManager::start(manager);
     eventually("the webhooks are called", is_called).await?;
     Ok(running)

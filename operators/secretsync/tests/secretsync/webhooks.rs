@@ -8,6 +8,7 @@ use windlass::{
         api::{DeleteParams, Patch, PatchParams},
     },
     prelude::{ResourceExt, from_value},
+    runtime::CrdInstaller,
     webhook::{OptionalWebhooks, Webhooks},
 };
 use windlass_secretsync::{SecretSync, add_webhooks, api::SYNC_ANNOTATION};
@@ -46,6 +47,7 @@ async fn start(env: &TestCluster) -> anyhow::Result<RunningManager> {
     let (manager, client) = (env.new_manager().await?, env.proxy().client());
     let added = add_webhooks(Webhooks::new("secretsync"), &client, env.arguments()).await;
     let webhooks = added.map_err(|error| anyhow::anyhow!("{error}"))?;
+    let manager = manager.install(CrdInstaller::new([]).apply());
     let running = RunningManager::start(flags.add_to(manager, webhooks));
     let deadline = tokio::time::Instant::now() + STEP_TIMEOUT;
     while refusal(set_consent(env, "asks", json!("yes")).await).is_err() {

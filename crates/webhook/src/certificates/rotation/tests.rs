@@ -1,5 +1,5 @@
 //! Rotation against a small API server: replicas that are killed at every request, that rotate at once, whose clock jumps, and
-//! people who delete things.
+//! users who delete objects.
 //!
 //! At every moment the one law holds: a chain that a ready replica serves is trusted by every bundle.
 
@@ -15,6 +15,9 @@ struct Server {
     secret: Option<(String, SecretData)>,
     targets: [Vec<Option<Vec<u8>>>; 2],
     target_versions: [u64; 2],
+    /// How many entries of the first target are missing.
+    missing: usize,
+    is_absent: bool,
     writes: usize,
 }
 
@@ -26,25 +29,27 @@ impl Server {
         }
     }
 
-    fn answer(&mut self, request: Request) -> Reply {
+    fn answer(&mut self, request: Request) -> Response {
         self.version += 1;
         match request {
-            Request::GetSecret => Reply::Secret(self.secret.clone()),
-            Request::CreateSecret(_) if self.secret.is_some() => Reply::Conflict,
+            Request::GetSecret => Response::Secret(self.secret.clone()),
+            Request::CreateSecret(_) if self.secret.is_some() => Response::Conflict,
             Request::UpdateSecret { version, .. }
                 if self
                     .secret
                     .as_ref()
                     .is_none_or(|(current, _)| *current != version) =>
             {
-                Reply::Conflict
+                Response::Conflict
             }
             Request::CreateSecret(data) | Request::UpdateSecret { data, .. } => {
                 self.writes += 1;
                 self.secret = Some((self.version.to_string(), data));
-                Reply::Written
+                Response::Written
             }
-            Request::GetTarget(index) => Reply::Target(TargetState::Present {
+            Request::GetTarget(0) if self.is_absent => Response::Target(TargetState::Absent),
+            Request::GetTarget(index) => Response::Target(TargetState::Present {
+                is_complete: index != 0 || self.missing == 0,
                 version: self.target_versions[index].to_string(),
                 entries: self.targets[index]
                     .iter()
@@ -62,12 +67,12 @@ impl Server {
                 ..
             } => {
                 if self.target_versions[index].to_string() != version {
-                    return Reply::Conflict;
+                    return Response::Conflict;
                 }
                 self.writes += 1;
                 self.target_versions[index] = self.version;
                 self.targets[index].fill(Some(bundle));
-                Reply::Written
+                Response::Written
             }
         }
     }
@@ -77,7 +82,8 @@ impl Server {
     }
 
     fn trusts(&self, chain: &str, now: Seconds) -> bool {
-        let mut bundles = self.targets.iter().flatten();
+        let targets = self.targets.iter().skip(usize::from(self.is_absent));
+        let mut bundles = targets.flatten();
         bundles.all(|bundle| {
             Bundle::parse(bundle.as_deref().unwrap_or_default())
                 .trusts(chain, &hosts(), now)
@@ -94,21 +100,34 @@ fn replica() -> Rotation {
     Rotation::new("hooks", hosts(), vec!["a".to_owned(), "b".to_owned()])
 }
 
-/// Runs a replica until it waits, and returns the number of its requests.
-fn settle(replica: &mut Rotation, server: &mut Server, now: Seconds) -> usize {
+/// Runs a replica until it waits. The law holds at each step.
+fn settle(replica: &mut Rotation, server: &mut Server, now: Seconds) {
+    settle_checked(replica, server, now, check);
+}
+
+/// Like `settle`, after damage: the law holds again at the end.
+fn heal(replica: &mut Rotation, server: &mut Server, now: Seconds) {
+    settle_checked(replica, server, now, |_, _, _| ());
+}
+
+fn settle_checked(
+    replica: &mut Rotation,
+    server: &mut Server,
+    now: Seconds,
+    check: fn(&Rotation, &Server, Seconds),
+) {
     replica.waited();
     for requests in 0.. {
         assert!(requests < 60, "the replica does not come to rest: {replica:?}");
         match replica.next(now) {
             Step::Send(request) => {
-                let reply = server.answer(request);
-                replica.handle(reply);
+                let response = server.answer(request);
+                replica.handle(response);
                 check(replica, server, now);
             }
-            Step::Wait(_) => return requests,
+            Step::Wait(_) => return,
         }
     }
-    0
 }
 
 /// The law.
@@ -180,8 +199,8 @@ fn killed_at_every_request_another_replica_finishes() {
                     let Step::Send(request) = victim.next(start) else {
                         break;
                     };
-                    let reply = server.answer(request);
-                    victim.handle(reply);
+                    let response = server.answer(request);
+                    victim.handle(response);
                     check(&victim, &server, start);
                 }
                 // The last request may or may not reach the server.
@@ -223,11 +242,11 @@ fn two_replicas_rotate_at_once_without_fighting() {
         for step in 0..200 {
             let turn = usize::from(schedule >> (step % 9) & 1 == 1);
             if let Step::Send(request) = replicas[turn].next(now) {
-                let reply = server.answer(request);
-                replicas[turn].handle(reply);
+                let response = server.answer(request);
+                replicas[turn].handle(response);
             } else if let Step::Send(request) = replicas[1 - turn].next(now) {
-                let reply = server.answer(request);
-                replicas[1 - turn].handle(reply);
+                let response = server.answer(request);
+                replicas[1 - turn].handle(response);
             } else {
                 break;
             }
@@ -244,10 +263,33 @@ fn two_replicas_rotate_at_once_without_fighting() {
     }
 }
 
+/// Changes the CAs in the Secret.
+fn edit_authorities(server: &mut Server, change: impl FnOnce(&mut serde_json::Value)) {
+    let (_, data) = server.secret.as_mut().expect("a Secret");
+    let mut value = serde_json::from_slice(&data["authorities.json"]).expect("JSON");
+    change(&mut value);
+    data.insert("authorities.json".to_owned(), value.to_string().into_bytes());
+}
+
 #[test]
 fn damage_heals_by_itself() {
     type Damage = fn(&mut Server);
-    let damages: [(&str, Damage); 7] = [
+    let damages: [(&str, Damage); 11] = [
+        ("key that is none", |server| {
+            edit_authorities(server, |value| value["signing"]["key"] = "x".into());
+        }),
+        ("key of another CA", |server| {
+            let other = Authority::generate("x", START).expect("a CA");
+            let other = serde_json::to_value(other).expect("JSON");
+            edit_authorities(server, |value| value["signing"]["key"] = other["key"].clone());
+        }),
+        ("other subject", |server| {
+            edit_authorities(server, |value| value["signing"]["subject"] = "x".into());
+        }),
+        ("damaged next CA", |server| {
+            let next = serde_json::json!({"subject": "x", "certificate": "x", "key": "x"});
+            edit_authorities(server, |value| value["next"] = next);
+        }),
         ("wiped caBundle", |server| {
             server.targets[0][1] = None;
             server.target_versions[0] += 1;
@@ -288,7 +330,29 @@ fn damage_heals_by_itself() {
         assert_eq!(old.readiness(START + DAY), Ok(()), "{name}");
         check(&old, &server, START + DAY);
         assert_eq!(old.served(), new.served(), "{name}");
+        // The next leaf can be signed.
+        for day in [70, 140, 260] {
+            settle(&mut new, &mut server, START + day * DAY);
+            assert_eq!(new.readiness(START + day * DAY), Ok(()), "{name}");
+        }
     }
+}
+
+#[test]
+fn secret_is_read_after_the_bundles() {
+    // A bundle that is written is that of a Secret which is at least as new as the bundle that it replaces.
+    let (mut replica, mut server) = (replica(), Server::new());
+    settle(&mut replica, &mut server, START);
+    replica.waited();
+    let mut requests = Vec::new();
+    while let Step::Send(request) = replica.next(START) {
+        requests.push(request.clone());
+        replica.handle(server.answer(request));
+    }
+    assert_eq!(
+        requests,
+        [Request::GetTarget(0), Request::GetTarget(1), Request::GetSecret]
+    );
 }
 
 #[test]
@@ -303,27 +367,167 @@ fn clock_jumps_end_with_a_trusted_certificate() {
 }
 
 #[test]
-fn missing_configuration_is_named() {
-    let mut replica = Rotation::new(
-        "hooks",
-        hosts(),
-        vec!["ValidatingWebhookConfiguration hooks".to_owned()],
-    );
-    let mut server = Server::new();
-    for _ in 0..6 {
-        if let Step::Send(request) = replica.next(START) {
-            let reply = match request {
-                Request::GetTarget(_) => Reply::Target(TargetState::Missing),
-                request => server.answer(request),
-            };
-            replica.handle(reply);
+fn missing_configuration_blocks_the_first_readiness_only() {
+    let (mut replica, mut server) = (replica(), Server::new());
+    server.is_absent = true;
+    settle(&mut replica, &mut server, START);
+    let why = replica.readiness(START).unwrap_err();
+    assert!(why.starts_with("a does not exist"), "{why}");
+    assert!(replica.is_target_incomplete());
+    server.is_absent = false;
+    settle(&mut replica, &mut server, START);
+    assert_eq!(replica.readiness(START), Ok(()));
+    // Deleted in an emergency: the conversions behind the same Service go on.
+    server.is_absent = true;
+    settle(&mut replica, &mut server, START + 61 * DAY);
+    assert_eq!(replica.readiness(START + 61 * DAY), Ok(()));
+}
+
+#[test]
+fn incomplete_configuration_keeps_its_bundle_up_to_date() {
+    let (mut replica, mut server) = (replica(), Server::new());
+    settle(&mut replica, &mut server, START);
+    server.missing = 1;
+    // Past the renewal of the leaf, and a rotation of the CA.
+    for day in (10..=260).step_by(10) {
+        let now = START + day * DAY;
+        settle(&mut replica, &mut server, now);
+        assert_eq!(replica.readiness(now), Ok(()), "day {day}");
+    }
+    // A wiped bundle of the entry that is there is healed.
+    server.targets[0][0] = None;
+    let now = START + 261 * DAY;
+    heal(&mut replica, &mut server, now);
+    assert!(server.trusts(replica.served().expect("a chain").0, now));
+    // One that starts names what is missing.
+    let mut new = Rotation::new("hooks", hosts(), vec!["a".to_owned(), "b".to_owned()]);
+    settle(&mut new, &mut server, now);
+    let why = new.readiness(now).unwrap_err();
+    assert!(why.contains("does not have all of these webhooks"), "{why}");
+}
+
+#[test]
+fn writes_that_are_undone_are_repeated_with_growing_pauses() {
+    let (mut replica, mut server) = (replica(), Server::new());
+    settle(&mut replica, &mut server, START);
+    replica.waited();
+    let (mut pauses, mut requests) = (Vec::new(), 0);
+    while pauses.len() < 9 {
+        match replica.next(START) {
+            Step::Send(request) => {
+                requests += 1;
+                assert!(requests < 300, "a hot loop");
+                let response = server.answer(request);
+                replica.handle(response);
+                // Such as the CA injector of cert-manager.
+                server.targets[0][0] = Some(b"x".to_vec());
+            }
+            Step::Wait(pause) => {
+                pauses.push(pause.as_millis());
+                replica.waited();
+            }
         }
     }
-    let why = replica.readiness(START).unwrap_err();
-    assert!(
-        why.starts_with("ValidatingWebhookConfiguration hooks does not exist"),
-        "{why}"
-    );
+    assert_eq!(pauses.remove(0), 10_000, "there was nothing to write");
+    assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
+    assert!(replica.is_contended());
+}
+
+#[test]
+fn replicas_of_two_services_share_a_leaf_for_both() {
+    let mut server = Server::new();
+    let targets = || vec!["a".to_owned(), "b".to_owned()];
+    let mut old = Rotation::new("hooks", vec!["old.system.svc".to_owned()], targets());
+    let mut new = Rotation::new("hooks", vec!["new.system.svc".to_owned()], targets());
+    for minute in 0..10 {
+        heal(&mut old, &mut server, START + minute * 60);
+        heal(&mut new, &mut server, START + minute * 60);
+    }
+    // The Secret and two bundles, and a leaf for both.
+    assert_eq!(server.writes, 4);
+    assert_eq!(old.served(), new.served());
+}
+
+#[test]
+fn long_random_schedules_with_damage_never_untrust_a_served_chain() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..12 {
+        let mut replicas = [replica(), replica(), replica()];
+        let (mut server, mut now) = (Server::new(), START);
+        for _ in 0..400 {
+            let replica = &mut replicas[random.usize(..3)];
+            // Many steps of one replica between two steps of another.
+            for _ in 0..random.usize(..24) {
+                match replica.next(now) {
+                    Step::Send(request) => {
+                        let is_write = !matches!(request, Request::GetSecret | Request::GetTarget(_));
+                        let before = server.clone();
+                        let response = server.answer(request);
+                        if is_write && response == Response::Written {
+                            check_write(&before, &server, now);
+                        }
+                        replica.handle(response);
+                    }
+                    Step::Wait(_) => {
+                        replica.waited();
+                        break;
+                    }
+                }
+            }
+            match random.u32(..40) {
+                0 => server.secret = None,
+                1 => {
+                    server.version += 1;
+                    server.targets[0][1] = None;
+                    server.target_versions[0] = server.version;
+                }
+                2 => now += random.i64(0..100) * DAY,
+                _ => now += 10,
+            }
+        }
+        for replica in &mut replicas {
+            heal(replica, &mut server, now);
+        }
+        for replica in &mut replicas {
+            heal(replica, &mut server, now);
+            assert_eq!(replica.readiness(now), Ok(()));
+            check(replica, &server, now);
+        }
+    }
+}
+
+/// A write of a bundle does not take out a CA that the Secret has, if it was in.
+fn check_write(before: &Server, after: &Server, now: Seconds) {
+    let Some(stored) = after.secret.as_ref().and_then(|(_, data)| Stored::parse(data)) else {
+        return;
+    };
+    let is_valid = |authority: &Authority| {
+        authority
+            .validity()
+            .is_some_and(|validity| validity.includes(now))
+    };
+    for authority in [
+        Some(&stored.authorities.signing),
+        stored.authorities.next.as_ref(),
+    ] {
+        let Some(authority) = authority.filter(|authority| is_valid(authority)) else {
+            continue;
+        };
+        for (old, new) in before
+            .targets
+            .iter()
+            .flatten()
+            .zip(after.targets.iter().flatten())
+        {
+            let contains = |bundle: &Option<Vec<u8>>| {
+                Bundle::parse(bundle.as_deref().unwrap_or_default()).contains(&authority.certificate)
+            };
+            assert!(
+                !contains(old) || contains(new),
+                "a CA in use was taken out of a bundle"
+            );
+        }
+    }
 }
 
 #[test]
@@ -334,7 +538,7 @@ fn failed_requests_are_repeated_with_growing_pauses_and_readiness_stays() {
     let mut pauses = Vec::new();
     for _ in 0..20 {
         match replica.next(START) {
-            Step::Send(_) => replica.handle(Reply::Failed("no".to_owned())),
+            Step::Send(_) => replica.handle(Response::Failed("no".to_owned())),
             Step::Wait(pause) => {
                 pauses.push(pause.as_millis());
                 replica.waited();

@@ -4,26 +4,29 @@
 //!   TcpListener ─► connection limit ─► TLS (CertificateSlot) ─► HTTP, by ALPN ─► body limit ─► WebhookService
 //! ```
 //!
-//! Its only client should be the API server, but every pod of the cluster can connect, and nobody authenticates. So a client
-//! gets no more than a share of the connections, memory and time: the limits below. Of a further connection, the oldest idle
-//! one makes room.
+//! Its only client should be the API server, but every pod of the cluster can connect, and clients do not authenticate. So an
+//! address gets no more than half of the connections and of the memory, and each request a limited time: the limits below.
+//! For a further connection, an idle one makes room: of the address that has most of them, and first one without a request.
 //!
 //! It differs from the API server's own socket, which knows users and tenants, and streams that do not end. What they share
 //! is hyper.
 
+mod shares;
+
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     convert::Infallible,
     future::Future,
+    net::IpAddr,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Request, Response, StatusCode, Version};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::{
     body::{Body, Frame, Incoming, SizeHint},
     server::conn::{http1, http2},
@@ -37,25 +40,27 @@ use parking_lot::Mutex;
 use rustls::server::ResolvesServerCert;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
+    sync::{Notify, watch},
     task::{AbortHandle, JoinSet},
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::service::WebhookService;
+use self::shares::{Share, Shares};
+use crate::service::{ReceivedAt, WebhookService, deadline};
 
 /// Limits on what clients can make the server hold, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerLimits {
-    /// Open connections; of a further one, the oldest idle one makes room, and if there is none it is closed itself. An API
-    /// server needs one, or one for each request with HTTP/1.1. Default: 512.
+    /// Open connections, of which an address has at most half; for a further one, an idle one makes room, and if there is none
+    /// it is closed itself. An API server needs one, or one for each request with HTTP/1.1. Default: 512.
     pub connections: usize,
     /// The largest body. A review has an object and its old state, each with at most 3 MiB, and a conversion a list of
     /// objects. Default: 16 MiB.
     pub body_bytes: usize,
-    /// All bodies in memory together; a further request waits for its share. Default: 128 MiB.
+    /// All bodies in memory together, of which an address has at most half, and a quarter is for bodies of up to 256 KiB. What
+    /// has no room is refused with 429. Default: 128 MiB.
     pub received_bytes: usize,
     /// Timeout of a TLS handshake. Default: 10 s.
     pub handshake_timeout: Duration,
@@ -98,8 +103,10 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_HANDLING: Duration = Duration::from_secs(30);
 /// The size of the pieces in which an answer is sent.
 const PIECE: usize = 16 * 1024;
-/// The unit of the permits for bytes.
-const PERMIT_BYTES: usize = 1024;
+/// Flow control of HTTP/2: what a client may send before it is read.
+const WINDOW_BYTES: u32 = 256 * 1024;
+/// Refused certificates are logged at most this often: any client can refuse one.
+const REFUSALS_LOGGED_EVERY: Duration = Duration::from_mins(1);
 
 /// A bound socket.
 pub(crate) struct Server {
@@ -113,7 +120,9 @@ pub(crate) struct Server {
 
 struct SharedLimits {
     limits: ServerLimits,
-    bytes: Arc<Semaphore>,
+    bytes: Arc<Shares>,
+    /// When a refused certificate was logged last.
+    logged_refusal: Mutex<Option<Instant>>,
 }
 
 impl Server {
@@ -131,14 +140,14 @@ impl Server {
             .with_no_client_auth()
             .with_cert_resolver(certificate);
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let permits = (limits.received_bytes / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         Ok(Self {
             listener,
             tls: TlsAcceptor::from(Arc::new(tls)),
             service,
             shared: Arc::new(SharedLimits {
+                bytes: Shares::new(limits.received_bytes),
                 limits,
-                bytes: Arc::new(Semaphore::new(permits)),
+                logged_refusal: Mutex::default(),
             }),
             refused,
         })
@@ -151,21 +160,21 @@ impl Server {
         let (mut tasks, mut open) = (JoinSet::new(), OpenConnections::default());
         let mut stop = pin!(stop);
         loop {
-            let stream = tokio::select! {
+            let (stream, peer) = tokio::select! {
                 () = &mut stop => break,
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
+                    Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
                     // The client has gone, or there is no file descriptor left at the moment.
                     Err(error) => {
                         tracing::warn!(%error, "a connection could not be accepted");
-                        open.close_idle();
+                        open.close_idle(None);
                         tokio::time::sleep(ACCEPT_ERROR_PAUSE).await;
                         continue;
                     }
                 },
                 Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
             };
-            if !open.has_room(self.shared.limits.connections) && !open.close_idle() {
+            if !open.make_room(self.shared.limits.connections, peer) {
                 continue;
             }
             let activity = Arc::new(Activity::default());
@@ -175,9 +184,10 @@ impl Server {
                 shared: self.shared.clone(),
                 refused: self.refused.clone(),
                 activity: activity.clone(),
+                peer,
                 stopped: stopped.clone(),
             };
-            open.push(activity, tasks.spawn(connection.serve(stream)));
+            open.push(peer, activity, tasks.spawn(connection.serve(stream)));
         }
         drop(self.listener);
         drop(stopping);
@@ -189,24 +199,47 @@ impl Server {
 
 /// The open connections, the oldest first.
 #[derive(Default)]
-struct OpenConnections(VecDeque<(Arc<Activity>, AbortHandle)>);
+struct OpenConnections(VecDeque<(IpAddr, Arc<Activity>, AbortHandle)>);
 
 impl OpenConnections {
-    fn push(&mut self, activity: Arc<Activity>, task: AbortHandle) {
-        self.0.push_back((activity, task));
+    fn push(&mut self, peer: IpAddr, activity: Arc<Activity>, task: AbortHandle) {
+        self.0.push_back((peer, activity, task));
     }
 
-    fn has_room(&mut self, most: usize) -> bool {
-        if self.0.len() >= most {
-            self.0.retain(|(_, task)| !task.is_finished());
+    /// Makes room for a connection of an address, if possible: it has at most half of all.
+    fn make_room(&mut self, most: usize, peer: IpAddr) -> bool {
+        let share = most.div_ceil(2);
+        if self.count(peer) >= share || self.0.len() >= most {
+            self.0.retain(|(_, _, task)| !task.is_finished());
         }
-        self.0.len() < most
+        if self.count(peer) >= share {
+            return self.close_idle(Some(peer));
+        }
+        self.0.len() < most || self.close_idle(None)
     }
 
-    /// Closes the oldest connection without a request. Returns whether there was one.
-    fn close_idle(&mut self) -> bool {
-        let idle = self.0.iter().position(|(activity, _)| activity.is_idle());
-        let Some((_, task)) = idle.and_then(|index| self.0.remove(index)) else {
+    fn count(&self, peer: IpAddr) -> usize {
+        self.0.iter().filter(|(other, ..)| *other == peer).count()
+    }
+
+    /// Closes a connection without a request, of this address or of the one that has most. One that never had a request comes
+    /// first, then the oldest. Returns whether there was one.
+    fn close_idle(&mut self, peer: Option<IpAddr>) -> bool {
+        let mut counts = HashMap::<IpAddr, usize>::new();
+        for (peer, ..) in &self.0 {
+            *counts.entry(*peer).or_default() += 1;
+        }
+        let idle = self
+            .0
+            .iter()
+            .enumerate()
+            .filter(|(_, (of, activity, _))| peer.is_none_or(|peer| peer == *of) && activity.is_idle());
+        // Of equals, `max_by_key` returns the last one.
+        let chosen = idle
+            .rev()
+            .max_by_key(|(_, (peer, activity, _))| (counts.get(peer), !activity.was_used()))
+            .map(|(index, _)| index);
+        let Some((_, _, task)) = chosen.and_then(|index| self.0.remove(index)) else {
             return false;
         };
         task.abort();
@@ -254,6 +287,11 @@ impl Activity {
         self.0.lock().open.is_empty()
     }
 
+    /// Whether there was a request.
+    fn was_used(&self) -> bool {
+        self.0.lock().count > 0
+    }
+
     /// Completes when the client has used up its time: without a request, or for one, if it does not send it or does not read
     /// the answer.
     async fn overdue(&self, limits: &ServerLimits) {
@@ -292,6 +330,7 @@ struct Connection {
     shared: Arc<SharedLimits>,
     refused: Arc<Notify>,
     activity: Arc<Activity>,
+    peer: IpAddr,
     stopped: watch::Receiver<()>,
 }
 
@@ -305,7 +344,9 @@ impl Connection {
                 // An API server that does not trust the certificate says so.
                 if error.to_string().contains("received fatal alert") {
                     self.refused.notify_one();
-                    tracing::warn!(%error, "a client has refused the certificate of the webhooks");
+                    if self.shared.logs_refusal() {
+                        tracing::warn!(%error, peer = %self.peer, "a client has refused the certificate of the webhooks");
+                    }
                 }
                 return;
             }
@@ -313,9 +354,10 @@ impl Connection {
         };
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let (service, shared, activity) = (self.service, self.shared, self.activity.clone());
+        let peer = self.peer;
         let service = service_fn(move |request: Request<Incoming>| {
             let (service, shared, busy) = (service.clone(), shared.clone(), activity.start());
-            async move { Ok::<_, Infallible>(answer(service, shared, request, busy).await) }
+            async move { Ok::<_, Infallible>(answer(service, shared, request, (peer, busy)).await) }
         });
         if is_http2 {
             let mut http = http2::Builder::new(TokioExecutor::new());
@@ -324,6 +366,9 @@ impl Connection {
                 .keep_alive_timeout(PING_TIMEOUT)
                 .max_concurrent_streams(limits.streams)
                 .max_header_list_size(limits.header_bytes)
+                .initial_stream_window_size(WINDOW_BYTES)
+                .initial_connection_window_size(WINDOW_BYTES)
+                .max_send_buf_size(WINDOW_BYTES as usize)
                 // Resets that are not answered yet: rapid resets end the connection.
                 .max_pending_accept_reset_streams(32)
                 .max_local_error_reset_streams(64);
@@ -363,7 +408,7 @@ async fn drive<C: GracefulConnection>(
 struct AnswerBody {
     rest: Bytes,
     /// Only held.
-    _guards: (Busy, Option<OwnedSemaphorePermit>),
+    _guards: (Busy, Share),
 }
 
 impl Body for AnswerBody {
@@ -388,26 +433,42 @@ impl Body for AnswerBody {
     }
 }
 
+impl SharedLimits {
+    /// Whether a refused certificate is logged.
+    fn logs_refusal(&self) -> bool {
+        let (mut last, now) = (self.logged_refusal.lock(), Instant::now());
+        let is_due = last.is_none_or(|last| now - last >= REFUSALS_LOGGED_EVERY);
+        if is_due {
+            *last = Some(now);
+        }
+        is_due
+    }
+}
+
 async fn answer(
     service: WebhookService,
     shared: Arc<SharedLimits>,
     request: Request<Incoming>,
-    busy: Busy,
+    (peer, busy): (IpAddr, Busy),
 ) -> Response<AnswerBody> {
     let is_http1 = request.version() <= Version::HTTP_11;
-    let (parts, body) = request.into_parts();
-    let received = timeout(shared.limits.body_timeout, receive(&shared, body)).await;
-    let (response, permit) = match received {
-        Ok(Ok((body, permit))) => {
-            let response = service.answer(Request::from_parts(parts, body)).await;
-            (response, Some(permit))
+    let (mut parts, body) = request.into_parts();
+    // The API server's clock runs already.
+    let received_at = Instant::now();
+    parts.extensions.insert(ReceivedAt(received_at));
+    let until = deadline(received_at, &parts.uri).min(received_at + shared.limits.body_timeout);
+    let mut share = shared.bytes.share(peer);
+    let received = timeout_at(until, receive(&shared.limits, &mut share, body)).await;
+    let response = match received.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT)) {
+        Ok(body) => service.answer(Request::from_parts(parts, body)).await,
+        Err(code) => {
+            tracing::debug!(%peer, path = parts.uri.path(), %code, "a request is refused before it is complete");
+            refuse(code, is_http1)
         }
-        Ok(Err(code)) => (refuse(code, is_http1), None),
-        Err(_) => (refuse(StatusCode::REQUEST_TIMEOUT, is_http1), None),
     };
     response.map(|rest| AnswerBody {
         rest,
-        _guards: (busy, permit),
+        _guards: (busy, share),
     })
 }
 
@@ -422,30 +483,23 @@ fn refuse(code: StatusCode, is_http1: bool) -> Response<Bytes> {
     response
 }
 
-/// Receives a body within the limits on its size and on that of all bodies.
-async fn receive(shared: &SharedLimits, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), StatusCode> {
-    let limits = &shared.limits;
-    let hint = body.size_hint();
-    if hint.lower() > limits.body_bytes as u64 {
+/// Receives a body within the limit on its size, and takes room for what arrives.
+async fn receive(limits: &ServerLimits, share: &mut Share, mut body: Incoming) -> Result<Bytes, StatusCode> {
+    if body.size_hint().lower() > limits.body_bytes as u64 {
         return Err(StatusCode::PAYLOAD_TOO_LARGE);
     }
-    // Without a length it counts as the largest.
-    let size = hint
-        .exact()
-        .and_then(|size| usize::try_from(size).ok())
-        .unwrap_or(limits.body_bytes);
-    let most = (limits.received_bytes / PERMIT_BYTES).max(1);
-    let permits = size.div_ceil(PERMIT_BYTES).clamp(1, most);
-    let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-    let permit = shared
-        .bytes
-        .clone()
-        .acquire_many_owned(permits)
-        .await
-        .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-    match Limited::new(body, limits.body_bytes).collect().await {
-        Ok(body) => Ok((body.to_bytes(), permit)),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
-        Err(_) => Err(StatusCode::BAD_REQUEST),
+    let mut received = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| StatusCode::BAD_REQUEST)?.into_data() else {
+            continue;
+        };
+        if received.len() + data.len() > limits.body_bytes {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        if !share.grow(data.len()) {
+            return Err(StatusCode::TOO_MANY_REQUESTS);
+        }
+        received.extend_from_slice(&data);
     }
+    Ok(received.freeze())
 }
