@@ -21,7 +21,7 @@ use crate::{
     exposition,
     harness::{Running, controller, server},
     model::{CONFIG_MAPS, config_map},
-    telemetry,
+    telemetry, turn,
 };
 
 /// The samples of a metric as `/metrics` writes them, by name and labels.
@@ -76,6 +76,7 @@ fn number(value: Option<number_data_point::Value>) -> String {
 
 #[tokio::test]
 async fn pushed_metrics_are_those_of_the_metrics_page() {
+    let _turn = turn().await;
     let collector = Collector::start(&[]);
     let telemetry = telemetry(&[(ENDPOINT, &collector.endpoint), ("OTEL_TRACES_EXPORTER", "none")]);
     assert!(telemetry.layer::<tracing_subscriber::Registry>().is_none());

@@ -57,7 +57,7 @@ async fn reconcile_is_a_span_with_its_trigger_result_and_children() {
         ("OTEL_SERVICE_NAME", "shop"),
     ]);
     assert!(!format!("{telemetry:?}").contains("abc"));
-    let _guard = subscribe(&telemetry);
+    let _guard = subscribe(&telemetry).await;
     let before = alive_tasks();
     let server = server();
     for name in ["good", "flaky", "invalid"] {

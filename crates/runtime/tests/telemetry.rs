@@ -19,8 +19,11 @@ use collector::{Collector, attribute};
 use harness::{Running, controller, server};
 use lines::Lines;
 use model::{CONFIG_MAPS, config_map};
-use tokio::{sync::mpsc, time::Instant};
-use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
+use tokio::{
+    sync::{Mutex, MutexGuard, mpsc},
+    time::Instant,
+};
+use tracing::{Subscriber, level_filters::LevelFilter, subscriber::DefaultGuard};
 use tracing_subscriber::{Layer as _, layer::SubscriberExt as _};
 use windlass_runtime::{
     Action, Context, Error, Manager, Options, Request, Telemetry, launch_with,
@@ -37,9 +40,30 @@ fn telemetry(variables: &[(&str, &str)]) -> Telemetry {
     Telemetry::from_variables("test", get).expect("valid variables")
 }
 
+/// One test at a time: what tracing remembers of a span is one value for all threads, and wrong if a test without a subscriber
+/// meets the span for the first time while another test adds one.
+async fn turn() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+    ONE_AT_A_TIME.lock().await
+}
+
 /// Exports the spans of this thread, where all tasks of a test run.
-fn subscribe(telemetry: &Telemetry) -> DefaultGuard {
-    tracing::subscriber::set_default(tracing_subscriber::registry().with(telemetry.layer()))
+async fn subscribe(telemetry: &Telemetry) -> Subscribed {
+    subscribe_with(tracing_subscriber::registry().with(telemetry.layer())).await
+}
+
+/// The same with more layers.
+async fn subscribe_with(subscriber: impl Subscriber + Send + Sync + 'static) -> Subscribed {
+    Subscribed {
+        _turn: turn().await,
+        _default: tracing::subscriber::set_default(subscriber),
+    }
+}
+
+/// While it exists, the spans of this thread are exported. The subscriber ends before the turn.
+struct Subscribed {
+    _default: DefaultGuard,
+    _turn: MutexGuard<'static, ()>,
 }
 
 /// A loopback address where nothing listens.
@@ -86,8 +110,7 @@ async fn spans_are_dropped_and_counted_while_the_collector_is_down() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .with_filter(LevelFilter::INFO);
-    let _guard =
-        tracing::subscriber::set_default(tracing_subscriber::registry().with(log).with(telemetry.layer()));
+    let _guard = subscribe_with(tracing_subscriber::registry().with(log).with(telemetry.layer())).await;
     let server = server();
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let (ran, mut runs) = mpsc::unbounded_channel();
@@ -129,7 +152,7 @@ async fn stop_does_not_wait_for_a_collector_that_hangs() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("free port");
     let endpoint = format!("http://{}", silent.local_addr().expect("local address"));
     let telemetry = telemetry(&[(ENDPOINT, &endpoint)]);
-    let _guard = subscribe(&telemetry);
+    let _guard = subscribe(&telemetry).await;
     let server = server();
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let (ran, mut runs) = mpsc::unbounded_channel();
@@ -159,7 +182,7 @@ async fn batch_is_sent_again_if_the_collector_asks_for_it_and_dropped_if_it_reje
     let mut collector = Collector::start(&answers);
     let traces = format!("{}/v1/traces", collector.endpoint);
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &traces)]);
-    let _guard = subscribe(&telemetry);
+    let _guard = subscribe(&telemetry).await;
     let server = server();
     server.put(CONFIG_MAPS, config_map("a", "1"));
     // Two full batches with the reconcile itself, so they are sent at once.
