@@ -26,7 +26,7 @@ pub trait Condition {
     fn status(&self) -> &str;
 }
 
-/// A condition with the time of its last transition, so that it can be [set](set).
+/// A condition with the time of its last transition, for [`set`].
 pub trait Transition: Condition + PartialEq {
     /// Takes the time of the last transition from an earlier state of the condition, if that has one.
     fn copy_transition_time(&mut self, from: &Self);
