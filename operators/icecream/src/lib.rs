@@ -37,7 +37,7 @@
 //!
 //! # Webhooks
 //!
-//! With `--webhooks` the API server asks the program before it stores an Icecream: one without a `deploymentName` gets its own
+//! With `--install --webhooks` the API server asks the program before it stores an Icecream: one without a `deploymentName` gets its own
 //! name, and what is invalid is refused at once. Then Icecreams can be written as [`v1beta1`], too; they are stored as
 //! `v1alpha1`.
 
